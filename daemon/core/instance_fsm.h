@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The life of one MPS control daemon as a pure machine: step(event, now) changes the state and
+ * says what to do. It knows no process, no descriptor and no clock.
+ *
+ * Invariants (asserted after every step): admission is open exactly in `ready`; every state but
+ * `stopped` and a `failed` without retry has a finite deadline; a spawn is asked for only when no
+ * control daemon is alive; a lost generation is told once.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backoff.h"
+#include "caps.h"
+
+enum instance_state {
+	INSTANCE_STOPPED,
+	INSTANCE_STARTING,
+	INSTANCE_READY,
+	INSTANCE_FAULTED,
+	INSTANCE_UNRESPONSIVE,
+	INSTANCE_DRAINING,
+	INSTANCE_STOPPING,
+	INSTANCE_BACKOFF,
+	INSTANCE_FAILED,
+};
+
+struct instance_settings {
+	uint64_t start_usec;         /* to become ready */
+	uint64_t stop_usec;          /* from quit to SIGKILL, all of it */
+	uint64_t interval_usec;      /* between agreement checks while leases exist */
+	uint64_t idle_interval_usec; /* and without any */
+	uint64_t wedge_grace_usec;   /* for the clients of a daemon that does not answer */
+	uint64_t failed_retry_usec;  /* 0: never */
+	unsigned int misses;         /* unanswered queries that make it unresponsive */
+	struct backoff_settings backoff;
+};
+
+enum instance_event {
+	INSTANCE_EVENT_START,        /* wanted from now on */
+	INSTANCE_EVENT_STOP,         /* not wanted from now on */
+	INSTANCE_EVENT_RECYCLE,      /* end the pair and start a new one */
+	INSTANCE_EVENT_SPAWNED,      /* as asked */
+	INSTANCE_EVENT_SPAWN_FAILED, /* with a reason */
+	INSTANCE_EVENT_HINT,         /* its output says that it opens its sockets about now */
+	INSTANCE_EVENT_ANSWERED,     /* the query was answered */
+	INSTANCE_EVENT_NO_ANSWER,    /* it was refused, or came back empty */
+	INSTANCE_EVENT_TIMED_OUT,    /* it had no answer in time */
+	INSTANCE_EVENT_DIED,         /* the control daemon is gone; with a reason */
+	INSTANCE_EVENT_SERVER_LOST,  /* a server that had clients is gone; with a reason */
+	INSTANCE_EVENT_DEADLINE,     /* deadline_usec has come */
+};
+
+/* What to do, in this order. */
+enum instance_effect {
+	INSTANCE_CLOSE = 1 << 0,     /* admission */
+	INSTANCE_INTERRUPT = 1 << 1, /* tell every holder: its generation is lost */
+	INSTANCE_QUIT = 1 << 2,      /* ask for an orderly end */
+	INSTANCE_TERM = 1 << 3,
+	INSTANCE_KILL = 1 << 4,
+	INSTANCE_CLEAN = 1 << 5,   /* what a dead daemon leaves: servers, files */
+	INSTANCE_SPAWN = 1 << 6,   /* answered by SPAWNED or SPAWN_FAILED */
+	INSTANCE_QUERY = 1 << 7,   /* answered by ANSWERED, NO_ANSWER or TIMED_OUT */
+	INSTANCE_OPEN = 1 << 8,    /* admission */
+	INSTANCE_CHANGED = 1 << 9, /* the state is another one */
+};
+
+struct instance_fsm {
+	enum instance_state state;
+	uint64_t since_usec;
+	uint64_t deadline_usec; /* UINT64_MAX: none */
+	uint64_t generation;    /* from 1 */
+	uint64_t restarts;
+	char reason[REASON_SIZE]; /* of the state; empty when it needs none */
+
+	/* Private. */
+	bool wanted, alive, querying, occupied, open;
+	unsigned int misses, stop_step;
+	uint64_t limit_usec;       /* of the whole start, or of the grace of a wedge */
+	uint64_t probe_delay_usec; /* while starting */
+	struct backoff backoff;
+};
+
+void instance_fsm_init(struct instance_fsm *fsm, uint64_t now_usec);
+
+/* reason: for the events that have one, else NULL. Returns instance_effect bits. */
+unsigned int instance_fsm_step(struct instance_fsm *fsm, const struct instance_settings *settings,
+			       enum instance_event event, const char *reason, uint64_t now_usec);
+
+/* Whether anybody has a lease. Takes effect with the next deadline. */
+void instance_fsm_set_occupied(struct instance_fsm *fsm, bool occupied);
+
+const char *instance_state_to_string(enum instance_state state);
+const char *instance_event_to_string(enum instance_event event);

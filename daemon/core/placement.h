@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* Which place a request gets, and why it gets none. Part of the lease table; pure. */
+#pragma once
+
+#include "lease.h"
+
+/* Could no candidate ever hold it, even empty? Then says why. */
+bool placement_impossible(const struct lease_table *table, const struct lease_request *request,
+			  char reason[static REASON_SIZE]);
+
+/* The best place that is free for it now and not blocked; LEASE_NONE. A place that serves the
+ * uid already comes first, then the emptiest (spread) or the fullest (pack), then the lowest. */
+size_t placement_choose(const struct lease_table *table, const struct lease_request *request,
+			const struct device_set *blocked);
+
+/* Of the candidates, the place that comes nearest to having room, and what is in the way there.
+ * LEASE_NONE when one has room, so that only the queue is in the way. */
+size_t placement_obstacle(const struct lease_table *table, const struct lease_request *request,
+			  char reason[static REASON_SIZE]);

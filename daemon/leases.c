@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: MIT */
+#include "leases.h"
+
+#include <sys/random.h>
+
+#include "journal.h"
+#include "proto.h"
+#include "render.h"
+#include "rundir.h"
+#include "text.h"
+#include "util.h"
+
+/* A wait may end this much late, so that timers can share a wake-up. */
+#define WAIT_ACCURACY_USEC (10 * USEC_PER_MSEC)
+
+static struct lease *lease_of(const struct holding *holding)
+{
+	return &holding->leases->table.leases[holding->index];
+}
+
+static struct instance *instance_of(const struct holding *holding)
+{
+	return holding->leases->instances[lease_of(holding)->place];
+}
+
+static uint64_t monotonic_usec(const struct leases *leases)
+{
+	uint64_t usec;
+
+	if (sd_event_now(leases->processes->event, CLOCK_MONOTONIC, &usec) < 0)
+		usec = clock_usec(CLOCK_MONOTONIC);
+	return usec;
+}
+
+void leases_directory(const struct leases *leases, const struct lease *lease,
+		      char ret[static PIPE_DIRECTORY_MAX + 1])
+{
+	(void)text_format(ret, PIPE_DIRECTORY_MAX + 1, "%s/lease/%s", leases->runtime_directory,
+			  lease->id);
+}
+
+/* ---------------------------------------------------------------- answers and events */
+
+static void emit(struct holding *holding, const char *kind, const char *message)
+{
+	const struct lease *lease = lease_of(holding);
+	const char *instance =
+		lease->place == LEASE_NONE ? NULL : instance_of(holding)->setup.device->uuid;
+	struct journal_context context = {
+		.instance = instance,
+		.lease = lease->id,
+		.pid = lease->request.pid,
+	};
+
+	journal_log(LOG_INFO, &context, "lease %s of uid %u: %s", lease->id, lease->request.uid,
+		    message);
+	events_emit(holding->leases->events, &(struct event){
+						     .kind = kind,
+						     .instance = instance,
+						     .lease = lease->id,
+						     .pid = lease->request.pid,
+						     .has_uid = true,
+						     .uid = lease->request.uid,
+						     .message = message,
+					     });
+}
+
+/* A lease that is waited for or held; event may be NULL and is taken over. */
+static void tell(struct holding *holding, const char *what, json_t *event, bool continues)
+{
+	json_t *reply;
+
+	if (!holding->answering || !holding->connection) {
+		json_decref(event);
+		return;
+	}
+	reply = json_pack("{s:s, s:o, s:o*}", "what", what, "lease",
+			  render_lease(holding->leases, holding->index), "event", event);
+	if (!continues)
+		holding->answering = false;
+	connection_reply(holding->connection, reply, continues);
+}
+
+static void refuse(struct holding *holding, const char *error, json_t *parameters)
+{
+	if (!holding->answering || !holding->connection) {
+		json_decref(parameters);
+		return;
+	}
+	holding->answering = false;
+	connection_error(holding->connection, error, parameters);
+}
+
+/* ---------------------------------------------------------------- who may traverse where */
+
+static void update_access(struct leases *leases, size_t place)
+{
+	const struct instance *instance = leases->instances[place];
+	struct journal_context context = {.instance = instance->setup.device->uuid};
+	const struct lease_table *table = &leases->table;
+	uid_t uids[LEASE_PLACE_UIDS_MAX];
+	size_t n = lease_place_uids(table, place, uids, ELEMENTSOF(uids));
+	int r;
+
+	r = rundir_set_access(instance->directory, uids, n);
+	if (r < 0 && r != -ENOENT)
+		journal_log(LOG_ERR, &context, "cannot set the access list of %s: %s",
+			    instance->directory, strerror(-r));
+}
+
+static void update_place(struct leases *leases, size_t place)
+{
+	instance_set_occupied(leases->instances[place], leases->table.places[place].n_leases > 0);
+	update_access(leases, place);
+}
+
+/* ---------------------------------------------------------------- the life of a holding */
+
+static void unlink_holding(struct holding *holding)
+{
+	if (!holding->connection)
+		return;
+	if (holding->previous)
+		holding->previous->next = holding->next;
+	else
+		holding->connection->holdings = holding->next;
+	if (holding->next)
+		holding->next->previous = holding->previous;
+	holding->next = holding->previous = NULL;
+	holding->connection = NULL;
+}
+
+static void link_holding(struct holding *holding, struct connection *connection)
+{
+	holding->connection = connection;
+	holding->next = connection->holdings;
+	if (holding->next)
+		holding->next->previous = holding;
+	connection->holdings = holding;
+}
+
+static void ask_refresh(struct leases *leases)
+{
+	(void)sd_event_source_set_enabled(leases->refresh, SD_EVENT_ONESHOT);
+}
+
+static void dispatch(struct leases *leases);
+
+/* Takes the lease out of the table and everything of it away. */
+static void finish(struct holding *holding, const char *message)
+{
+	struct leases *leases = holding->leases;
+	struct lease *lease = lease_of(holding);
+	size_t index = holding->index, place = lease->place;
+	char directory[PIPE_DIRECTORY_MAX + 1];
+
+	emit(holding, place == LEASE_NONE ? "request-ended" : "lease-ended", message);
+	leases_directory(leases, lease, directory);
+	unlink_holding(holding);
+	process_unwatch(&holding->holder);
+	sd_event_source_disable_unref(holding->timer);
+	*holding = (struct holding){.holder = PROCESS_INIT};
+	lease_end(&leases->table, index);
+	if (place != LEASE_NONE) {
+		leases->stats->leases_ended++;
+		rundir_remove_lease(directory);
+		update_place(leases, place);
+	}
+	dispatch(leases);
+	ask_refresh(leases);
+}
+
+void leases_end(struct leases *leases, size_t index, const char *why)
+{
+	struct holding *holding = &leases->holdings[index];
+
+	if (!why) {
+		finish(holding, "released");
+		return;
+	}
+	if (lease_of(holding)->state == LEASE_QUEUED)
+		refuse(holding, PROTO_SHUTTING_DOWN, NULL);
+	else
+		tell(holding, "revoked",
+		     json_pack("{s:I, s:s, s:s, s:s, s:n, s:n, s:n, s:n, s:[], s:[], s:s}",
+			       "at_usec", (json_int_t)clock_usec(CLOCK_REALTIME), "kind", "revoked",
+			       "instance", instance_of(holding)->setup.device->uuid, "lease",
+			       lease_of(holding)->id, "pid", "uid", "generation", "cause",
+			       "hit_pids", "hit_leases", "message", why),
+		     false);
+	/* Telling it may have ended the connection, and the holding with it. */
+	if (holding->leases)
+		finish(holding, why);
+}
+
+static void on_holder_exit(struct process *process, int status, void *userdata)
+{
+	(void)process;
+	(void)status;
+	finish(userdata, "its process has ended");
+}
+
+static int on_wait_over(sd_event_source *source, uint64_t usec, void *userdata)
+{
+	struct holding *holding = userdata;
+	struct leases *leases = holding->leases;
+	struct lease_obstacle obstacle;
+	uint64_t waited_usec = monotonic_usec(leases) - holding->asked_usec;
+
+	(void)source;
+	(void)usec;
+	lease_obstacle(&leases->table, holding->index, &obstacle);
+	leases->stats->leases_timed_out++;
+	refuse(holding, PROTO_TIMED_OUT,
+	       json_pack("{s:I, s:s}", "waited_ms", (json_int_t)(waited_usec / USEC_PER_MSEC),
+			 "reason", obstacle.reason));
+	if (holding->leases)
+		finish(holding, "timed out waiting");
+	return 0;
+}
+
+/* ---------------------------------------------------------------- granting */
+
+static int make_true(struct holding *holding)
+{
+	struct leases *leases = holding->leases;
+	const struct lease *lease = lease_of(holding);
+	char directory[PIPE_DIRECTORY_MAX + 1];
+
+	update_place(leases, lease->place);
+	leases_directory(leases, lease, directory);
+	return rundir_make_lease(directory, instance_of(holding)->directory, lease->request.uid);
+}
+
+static void grant(struct holding *holding)
+{
+	struct leases *leases = holding->leases;
+	struct instance *instance = instance_of(holding);
+	uint32_t uid = lease_of(holding)->request.uid;
+	int r;
+
+	holding->timer = sd_event_source_disable_unref(holding->timer);
+	r = make_true(holding);
+	if (r < 0) {
+		leases->stats->leases_refused++;
+		refuse(holding, PROTO_NOT_READY,
+		       json_pack("{s:s, s:s, s:s+%}", "instance", instance->setup.device->uuid,
+				 "state", instance_state_to_string(instance->fsm.state), "reason",
+				 "cannot make the lease's directory: ", strerror(-r),
+				 strlen(strerror(-r))));
+		if (holding->leases)
+			finish(holding, "its directory could not be made");
+		return;
+	}
+	leases->stats->leases_granted++;
+	emit(holding, "lease-granted", "granted");
+	tell(holding, "granted", NULL, holding->streaming);
+	if (leases->config->prestart)
+		instance_prestart(instance, uid);
+}
+
+static void dispatch(struct leases *leases)
+{
+	size_t index;
+
+	while (!leases->closed &&
+	       lease_grant_next(&leases->table, clock_usec(CLOCK_REALTIME), &index) == 0)
+		grant(&leases->holdings[index]);
+}
+
+static uint32_t hash(const char *text)
+{
+	uint32_t value = 2166136261u;
+
+	for (; *text; text++)
+		value = (value ^ (unsigned char)*text) * 16777619u;
+	return value;
+}
+
+/* To a waiter that wants to know: why it waits and where it stands, when that has changed. */
+static void tell_waiter(struct holding *holding)
+{
+	struct leases *leases = holding->leases;
+	struct lease_obstacle obstacle;
+	int position = lease_position(&leases->table, holding->index);
+	uint32_t reason;
+
+	lease_obstacle(&leases->table, holding->index, &obstacle);
+	reason = hash(obstacle.reason);
+	if (position == holding->told_position && reason == holding->told_reason)
+		return;
+	holding->told_position = position;
+	holding->told_reason = reason;
+	tell(holding, "queued", NULL, true);
+}
+
+static int on_refresh(sd_event_source *source, void *userdata)
+{
+	struct leases *leases = userdata;
+	const struct lease_table *table = &leases->table;
+	size_t next;
+
+	(void)source;
+	for (size_t i = table->queue_head; i != LEASE_NONE; i = next) {
+		next = table->leases[i].next;
+		if (leases->holdings[i].streaming)
+			tell_waiter(&leases->holdings[i]);
+	}
+	return 0;
+}
+
+/* ---------------------------------------------------------------- asking */
+
+static int new_id(const struct leases *leases, char id[static LEASE_ID_SIZE])
+{
+	uint32_t random;
+
+	do {
+		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+			return -EIO;
+		(void)text_format(id, LEASE_ID_SIZE, "%08x", random);
+	} while (lease_find(&leases->table, id) != LEASE_NONE);
+	return 0;
+}
+
+static void refuse_request(struct leases *leases, const struct leases_ask *ask, int outcome,
+			   const char *reason)
+{
+	const char *error = PROTO_BUSY;
+
+	leases->stats->leases_refused++;
+	if (outcome == LEASE_UNSATISFIABLE || outcome < 0)
+		error = PROTO_UNSATISFIABLE;
+	connection_error(ask->connection, error, json_pack("{s:s}", "reason", reason));
+}
+
+/* It was not granted at once and will not wait. */
+static void refuse_busy(struct holding *holding)
+{
+	struct leases *leases = holding->leases;
+	struct lease_obstacle obstacle;
+	bool owned;
+
+	lease_obstacle(&leases->table, holding->index, &obstacle);
+	owned = obstacle.n_leases > 0;
+	leases->stats->leases_refused++;
+	refuse(holding, PROTO_BUSY,
+	       json_pack("{s:s, s:o, s:o, s:i}", "reason", obstacle.reason, "uid",
+			 owned ? json_integer(obstacle.uid) : json_null(), "leases",
+			 owned ? json_integer(obstacle.n_leases) : json_null(), "position",
+			 lease_position(&leases->table, holding->index)));
+	if (holding->leases)
+		finish(holding, "refused: it would have to wait");
+}
+
+static int start_waiting(struct holding *holding, uint64_t wait_usec)
+{
+	struct leases *leases = holding->leases;
+
+	if (holding->streaming)
+		tell_waiter(holding);
+	if (!holding->leases || wait_usec == USEC_INFINITY)
+		return 0;
+	return sd_event_add_time_relative(leases->processes->event, &holding->timer,
+					  CLOCK_MONOTONIC, wait_usec, WAIT_ACCURACY_USEC,
+					  on_wait_over, holding);
+}
+
+static int enter(struct leases *leases, struct leases_ask *ask, size_t index)
+{
+	struct holding *holding = &leases->holdings[index];
+
+	*holding = (struct holding){
+		.leases = leases,
+		.index = index,
+		.holder = PROCESS_INIT,
+		.answering = true,
+		.streaming = ask->more,
+		.asked_usec = monotonic_usec(leases),
+	};
+	link_holding(holding, ask->connection);
+	if (ask->holder_pidfd < 0)
+		return 0;
+	return process_watch(&holding->holder, leases->processes, ask->request.pid,
+			     TAKE_FD(ask->holder_pidfd), on_holder_exit, holding);
+}
+
+void leases_acquire(struct leases *leases, struct leases_ask *ask)
+{
+	_cleanup_close_ int pidfd = TAKE_FD(ask->holder_pidfd);
+	char id[LEASE_ID_SIZE], reason[REASON_SIZE] = "";
+	struct holding *holding;
+	size_t index;
+	int r;
+
+	leases->stats->leases_requested++;
+	r = new_id(leases, id);
+	if (r == 0)
+		r = lease_request(&leases->table, &ask->request, id, clock_usec(CLOCK_REALTIME),
+				  &index, reason);
+	if (r != 0) {
+		refuse_request(leases, ask, r, r < 0 ? strerror(-r) : reason);
+		return;
+	}
+	ask->holder_pidfd = TAKE_FD(pidfd);
+	holding = &leases->holdings[index];
+	r = enter(leases, ask, index);
+	if (r == 0)
+		dispatch(leases);
+	if (r == 0 && holding->leases && lease_of(holding)->state == LEASE_QUEUED) {
+		if (ask->wait_usec == 0)
+			refuse_busy(holding);
+		else
+			r = start_waiting(holding, ask->wait_usec);
+	}
+	if (r < 0) {
+		refuse(holding, PROTO_UNSATISFIABLE, json_pack("{s:s}", "reason", strerror(-r)));
+		if (holding->leases)
+			finish(holding, strerror(-r));
+	}
+}
+
+/* ---------------------------------------------------------------- what happens around them */
+
+void leases_connection_ended(struct leases *leases, struct connection *connection)
+{
+	while (connection->holdings) {
+		struct holding *holding = connection->holdings;
+		const struct lease *lease = lease_of(holding);
+
+		unlink_holding(holding);
+		holding->answering = false;
+		if (lease->state == LEASE_QUEUED)
+			finish(holding, "gave up waiting");
+		else if (lease->request.bind == LEASE_BIND_CONNECTION)
+			finish(holding, "its connection has ended");
+	}
+	(void)leases;
+}
+
+void leases_close(struct leases *leases, const char *why)
+{
+	size_t next;
+
+	leases->closed = true;
+	for (size_t i = lease_first(&leases->table); i != LEASE_NONE; i = next) {
+		leases_end(leases, i, why);
+		next = lease_next(&leases->table, i);
+	}
+}
+
+static size_t place_of(const struct leases *leases, const struct instance *instance)
+{
+	for (size_t i = 0; i < leases->table.n_places; i++)
+		if (leases->instances[i] == instance)
+			return i;
+	return LEASE_NONE;
+}
+
+void leases_renew(struct leases *leases, const struct instance *instance)
+{
+	struct journal_context context = {.instance = instance->setup.device->uuid};
+	size_t place = place_of(leases, instance);
+	char directory[PIPE_DIRECTORY_MAX + 1];
+	int r;
+
+	update_access(leases, place);
+	for (size_t i = lease_first(&leases->table); i != LEASE_NONE;
+	     i = lease_next(&leases->table, i)) {
+		const struct lease *lease = &leases->table.leases[i];
+
+		if (lease->place != place)
+			continue;
+		leases_directory(leases, lease, directory);
+		r = rundir_renew_lease(directory, instance->directory);
+		context.lease = lease->id;
+		if (r < 0)
+			journal_log(LOG_ERR, &context, "cannot renew %s: %s", directory,
+				    strerror(-r));
+	}
+}
+
+void leases_place_changed(struct leases *leases, struct instance *instance)
+{
+	struct lease_place *place = &leases->table.places[place_of(leases, instance)];
+	const struct instance_fsm *fsm = &instance->fsm;
+
+	place->open = fsm->state == INSTANCE_READY;
+	(void)text_format(place->closed_reason, sizeof(place->closed_reason), "%.48s is %s%s%.120s",
+			  instance->setup.device->uuid, instance_state_to_string(fsm->state),
+			  fsm->reason[0] ? ": " : "", fsm->reason);
+	dispatch(leases);
+	ask_refresh(leases);
+}
+
+static json_t *render_interruption(const struct leases *leases, const struct lease *lease,
+				   const struct instance_death *death)
+{
+	const struct instance *instance = leases->instances[lease->place];
+
+	return render_event(&(struct event){
+		.kind = "interrupted",
+		.instance = instance->setup.device->uuid,
+		.lease = lease->id,
+		.pid = lease->request.pid,
+		.has_uid = true,
+		.uid = lease->request.uid,
+		.generation = instance->fsm.generation,
+		.cause = instance_loss_to_string(death->what),
+		.message = death->reason,
+	});
+}
+
+void leases_interrupt(struct leases *leases, const struct instance *instance,
+		      const struct instance_death *death)
+{
+	size_t place = place_of(leases, instance);
+	size_t next;
+
+	for (size_t i = lease_first(&leases->table); i != LEASE_NONE; i = next) {
+		const struct lease *lease = &leases->table.leases[i];
+		struct holding *holding = &leases->holdings[i];
+
+		if (lease->place == place) {
+			leases->stats->interruptions++;
+			emit(holding, "interrupted", death->reason);
+			/* The last thing: it may end the connection, and the lease with it. */
+			if (holding->streaming)
+				tell(holding, "interrupted",
+				     render_interruption(leases, lease, death), true);
+		}
+		next = lease_next(&leases->table, i);
+	}
+}
+
+/* ---------------------------------------------------------------- beginning and end */
+
+struct lease_rules leases_rules(const struct config *config)
+{
+	return (struct lease_rules){
+		.pack = config->placement == CONFIG_PLACEMENT_PACK,
+		.oversubscribe_threads = config->oversubscribe_threads,
+		.max_per_user = config->access.max_leases_per_user,
+	};
+}
+
+int leases_init(struct leases *leases, struct processes *processes, struct stats *stats,
+		struct events *events, const struct config *config)
+{
+	struct lease_rules rules = leases_rules(config);
+	int r;
+
+	*leases = (struct leases){
+		.processes = processes,
+		.stats = stats,
+		.events = events,
+		.config = config,
+		.storage = calloc(LEASES_MAX, sizeof(struct lease)),
+		.holdings = calloc(LEASES_MAX, sizeof(struct holding)),
+	};
+	if (!leases->storage || !leases->holdings)
+		return -ENOMEM;
+	lease_table_init(&leases->table, leases->storage, &rules);
+	r = text_copy(leases->runtime_directory, sizeof(leases->runtime_directory),
+		      config->runtime_directory);
+	if (r < 0)
+		return r;
+	r = sd_event_add_defer(processes->event, &leases->refresh, on_refresh, leases);
+	if (r < 0)
+		return r;
+	return sd_event_source_set_enabled(leases->refresh, SD_EVENT_OFF);
+}
+
+void leases_done(struct leases *leases)
+{
+	leases->closed = true;
+	if (leases->storage && leases->holdings)
+		for (size_t i; (i = lease_first(&leases->table)) != LEASE_NONE;)
+			finish(&leases->holdings[i], "the supervisor ends");
+	leases->refresh = sd_event_source_disable_unref(leases->refresh);
+	free(TAKE_PTR(leases->storage));
+	free(TAKE_PTR(leases->holdings));
+}

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: MIT */
+#include "manager.h"
+
+#include <grp.h>
+#include <pwd.h>
+
+#include "conffile.h"
+#include "journal.h"
+#include "methods.h"
+#include "service.h"
+#include "spawn.h"
+#include "text.h"
+#include "usock.h"
+#include "util.h"
+
+/* Without persistence mode nvidia-smi takes seconds for each GPU, so it gets more time than a
+ * control daemon to start. */
+#define SCAN_TIMEOUT_FACTOR 3
+#define SOCKET_MODE 0666 /* rights are decided by who asks */
+
+/* ---------------------------------------------------------------- what the parts tell */
+
+static void report_status(struct manager *manager)
+{
+	size_t n_ready = 0;
+
+	for (size_t i = 0; i < manager->n_instances; i++)
+		n_ready += manager->instances[i]->fsm.state == INSTANCE_READY;
+	service_status("%zu of %zu instances ready, %zu leases, %zu waiting", n_ready,
+		       manager->n_instances, manager->leases.table.n_granted,
+		       manager->leases.table.n_queued);
+}
+
+static void exit_when_stopped(struct manager *manager)
+{
+	if (!manager->stopping)
+		return;
+	for (size_t i = 0; i < manager->n_instances; i++)
+		if (manager->instances[i]->fsm.state != INSTANCE_STOPPED)
+			return;
+	(void)sd_event_exit(manager->event, 0);
+}
+
+static void on_opening(struct instance *instance, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	leases_renew(&manager->leases, instance);
+}
+
+static void on_changed(struct instance *instance, void *userdata)
+{
+	struct manager *manager = userdata;
+	const struct instance_fsm *fsm = &instance->fsm;
+	char message[REASON_SIZE + 64];
+
+	leases_place_changed(&manager->leases, instance);
+	(void)text_format(message, sizeof(message), "%s%s%s", instance_state_to_string(fsm->state),
+			  fsm->reason[0] ? ": " : "", fsm->reason);
+	events_emit(&manager->events, &(struct event){
+					      .kind = "instance-state",
+					      .instance = instance->setup.device->uuid,
+					      .pid = instance_control_pid(instance),
+					      .generation = fsm->generation,
+					      .message = message,
+				      });
+	report_status(manager);
+	exit_when_stopped(manager);
+}
+
+static void on_interrupted(struct instance *instance, const struct instance_death *death,
+			   void *userdata)
+{
+	struct manager *manager = userdata;
+
+	leases_interrupt(&manager->leases, instance, death);
+}
+
+static const struct instance_handlers instance_handlers = {
+	.opening = on_opening,
+	.changed = on_changed,
+	.interrupted = on_interrupted,
+};
+
+static void on_call(struct connection *connection, const struct varlink_call *call, void *userdata)
+{
+	methods_call(userdata, connection, call);
+}
+
+static void on_connection_ended(struct connection *connection, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	events_unsubscribe(&manager->events, connection);
+	leases_connection_ended(&manager->leases, connection);
+}
+
+static const struct connection_handlers connection_handlers = {
+	.call = on_call,
+	.ended = on_connection_ended,
+};
+
+/* ---------------------------------------------------------------- devices and instances */
+
+/* The configured devices: those that a selector names, less those that a "!selector" does. */
+static int choose_devices(const struct config *config, const struct inventory *all,
+			  struct device_set *ret)
+{
+	struct device_set chosen = {};
+
+	for (size_t i = 0; i < config->devices.n; i++) {
+		const char *selector = config->devices.items[i];
+		bool leave_out = selector[0] == '!';
+		struct device_set named = {};
+		int r = inventory_select(all, selector + leave_out, &named);
+
+		if (r != 0 && !(leave_out && r == INVENTORY_NO_MATCH) && !streq(selector, "all")) {
+			log_error("devices: \"%s\" names %s (see nvidia-smi -L)", selector,
+				  r == INVENTORY_AMBIGUOUS
+					  ? "several devices; give more of the UUID"
+					  : "no device of this machine");
+			return -ENODEV;
+		}
+		for (size_t w = 0; w < ELEMENTSOF(chosen.words); w++)
+			chosen.words[w] = leave_out ? chosen.words[w] & ~named.words[w]
+						    : chosen.words[w] | named.words[w];
+	}
+	*ret = chosen;
+	return 0;
+}
+
+/* The exceptions that are made for a device: the last one that sets something wins. */
+static void apply_exceptions(const struct manager *manager, size_t device, int *max_clients,
+			     bool *multi_user)
+{
+	const struct config *config = &manager->config;
+
+	for (size_t i = 0; i < config->n_gpus; i++) {
+		const struct config_gpu *gpu = &config->gpus[i];
+		struct device_set named = {};
+
+		if (inventory_select(&manager->inventory, gpu->match, &named) != 0 ||
+		    !device_set_has(&named, device))
+			continue;
+		if (gpu->max_clients > 0)
+			*max_clients = gpu->max_clients;
+		if (gpu->multi_user_set)
+			*multi_user = gpu->multi_user;
+	}
+}
+
+static int add_instance(struct manager *manager, size_t device)
+{
+	const struct config *config = &manager->config;
+	struct lease_place *place = &manager->leases.table.places[device];
+	int max_clients = config->max_clients, r;
+	bool multi_user = config->multi_user;
+
+	apply_exceptions(manager, device, &max_clients, &multi_user);
+	r = instance_new(
+		&(struct instance_setup){
+			.device = &manager->inventory.devices[device],
+			.config = config,
+			.multi_user = multi_user,
+			.runtime_directory = config->runtime_directory,
+			.program = manager->program,
+			.processes = &manager->processes,
+			.stats = &manager->stats,
+			.handlers = &instance_handlers,
+			.userdata = manager,
+		},
+		&manager->instances[device]);
+	if (r < 0)
+		return r;
+	*place = (struct lease_place){
+		.multi_user = multi_user,
+		.max_clients = max_clients,
+		.memory_bytes = manager->inventory.devices[device].memory_bytes,
+	};
+	(void)text_copy(place->closed_reason, sizeof(place->closed_reason), "starting");
+	manager->n_instances++;
+	manager->leases.table.n_places++;
+	return 0;
+}
+
+static int listen_to_clients(struct manager *manager)
+{
+	char path[PIPE_DIRECTORY_MAX + 16];
+	int fd, r;
+
+	(void)text_format(path, sizeof(path), "%s/socket", manager->config.runtime_directory);
+	r = usock_listen(path, SOCKET_MODE, &fd);
+	if (r == 0)
+		r = server_init(&manager->server, manager->event, fd, &connection_handlers, manager,
+				&manager->stats);
+	if (r < 0) {
+		log_error("cannot listen at %s: %s", path, strerror(-r));
+		return r;
+	}
+	manager->listening = true;
+	return 0;
+}
+
+static int take_devices(struct manager *manager, const struct inventory *all)
+{
+	struct device_set chosen;
+	int r;
+
+	r = choose_devices(&manager->config, all, &chosen);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < all->n_devices; i++)
+		if (device_set_has(&chosen, i))
+			manager->inventory.devices[manager->inventory.n_devices++] =
+				all->devices[i];
+	if (manager->inventory.n_devices > 0)
+		return 0;
+	log_error("no device to serve: %s lists %zu, and `devices` in the configuration leaves "
+		  "none; is the driver loaded (nvidia-smi -L)?",
+		  manager->smi, all->n_devices);
+	return -ENODEV;
+}
+
+static int start_serving(struct manager *manager, const struct inventory *all)
+{
+	int r;
+
+	r = take_devices(manager, all);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < manager->inventory.n_devices; i++) {
+		r = add_instance(manager, i);
+		if (r < 0) {
+			log_error("cannot set up an instance for %s: %s",
+				  manager->inventory.devices[i].uuid, strerror(-r));
+			return r;
+		}
+	}
+	r = listen_to_clients(manager);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < manager->n_instances; i++)
+		instance_start(manager->instances[i]);
+	service_ready();
+	report_status(manager);
+	return 0;
+}
+
+static void on_scanned(int r, const struct inventory *inventory, const char *reason, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	if (r < 0)
+		log_error("cannot list the devices: %s", reason);
+	else if (!manager->stopping)
+		r = start_serving(manager, inventory);
+	if (r < 0)
+		(void)sd_event_exit(manager->event, r);
+}
+
+/* ---------------------------------------------------------------- configuration */
+
+static size_t resolve_groups(const struct config_strings *names, uint32_t *gids)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < names->n; i++) {
+		const struct group *group = getgrnam(names->items[i]);
+
+		if (group)
+			gids[n++] = group->gr_gid;
+		else
+			log_warning("access: there is no group \"%s\"; nobody gets rights by it",
+				    names->items[i]);
+	}
+	return n;
+}
+
+static void make_policy(struct manager *manager)
+{
+	const struct config *config = &manager->config;
+	struct policy *policy = &manager->policy;
+
+	policy->own_uid = geteuid();
+	policy->restrict_leases = config->access.lease_groups.n > 0;
+	policy->n_lease_gids = resolve_groups(&config->access.lease_groups, policy->lease_gids);
+	policy->n_admin_gids = resolve_groups(&config->access.admin_groups, policy->admin_gids);
+}
+
+static int find_program(const char *name, const char *option, char *ret, size_t size)
+{
+	int r;
+
+	r = spawn_find_program(name, ret, size);
+	if (r == -ENOENT && !strchr(name, '/'))
+		log_error("%s: \"%s\" is not in PATH (%s); install it or give its path in the "
+			  "configuration",
+			  option, name, getenv("PATH") ? getenv("PATH") : "not set");
+	else if (r < 0)
+		log_error("%s: \"%s\" cannot be run: %s; correct it in the configuration", option,
+			  name, strerror(-r));
+	return r;
+}
+
+static int find_programs(struct manager *manager)
+{
+	int r;
+
+	r = find_program(manager->config.mps_control, "mps_control", manager->program,
+			 sizeof(manager->program));
+	if (r < 0)
+		return r;
+	return find_program(manager->config.nvidia_smi, "nvidia_smi", manager->smi,
+			    sizeof(manager->smi));
+}
+
+static void warn_of_what_is_not_done(const struct config *config)
+{
+	if (config->compute_mode != CONFIG_COMPUTE_MODE_KEEP)
+		log_warning("compute_mode: this version does not set it; use nvidia-smi -c");
+}
+
+void manager_reload(struct manager *manager)
+{
+	_cleanup_free_ struct config *config = malloc(sizeof(*config));
+	struct conffile_error error;
+
+	if (!config || conffile_load(config, manager->config_path, NULL, &error) < 0) {
+		log_error("the configuration is kept as it was: %s:%d: %s",
+			  config ? error.file : "", config ? error.line : 0,
+			  config ? error.text : "out of memory");
+		return;
+	}
+	/* What instances and paths were made from stays until the next start. */
+	manager->config.timeouts = config->timeouts;
+	manager->config.health = config->health;
+	manager->config.restart = config->restart;
+	manager->config.access = config->access;
+	manager->config.placement = config->placement;
+	manager->config.oversubscribe_threads = config->oversubscribe_threads;
+	manager->config.prestart = config->prestart;
+	manager->leases.table.rules = leases_rules(&manager->config);
+	make_policy(manager);
+	for (size_t i = 0; i < manager->n_instances; i++)
+		instance_configure(manager->instances[i], &manager->config);
+	log_info("the configuration was read again; directories, programs, devices, max_clients "
+		 "and multi_user take effect at the next start");
+}
+
+/* ---------------------------------------------------------------- beginning and end */
+
+static void manager_freep(struct manager **manager)
+{
+	(void)manager_free(*manager);
+}
+
+static int take_runtime_directory(struct manager *manager)
+{
+	char where[PIPE_DIRECTORY_MAX + 32];
+	int r;
+
+	r = rundir_open(&manager->rundir, manager->config.runtime_directory, where, sizeof(where));
+	if (r == -EBUSY)
+		log_error("runtime_directory %s is in use by another mps-supervisord; end it or "
+			  "configure another directory",
+			  manager->config.runtime_directory);
+	else if (r < 0)
+		log_error("cannot use runtime_directory: %s: %s", where, strerror(-r));
+	return r;
+}
+
+int manager_new(sd_event *event, const struct config *config, const char *config_path,
+		struct manager **ret)
+{
+	_cleanup_(manager_freep) struct manager *manager = calloc(1, sizeof(*manager));
+	int r;
+
+	if (!manager)
+		return -ENOMEM;
+	manager->event = event;
+	manager->config = *config;
+	manager->config_path = config_path;
+	manager->rundir.lock_fd = -EBADF;
+	manager->server.fd = -EBADF;
+	manager->started_usec = clock_usec(CLOCK_REALTIME);
+	make_policy(manager);
+	warn_of_what_is_not_done(config);
+	r = find_programs(manager);
+	if (r < 0)
+		return r;
+	r = take_runtime_directory(manager);
+	if (r < 0)
+		return r;
+	r = processes_init(&manager->processes, event);
+	if (r == 0) {
+		r = leases_init(&manager->leases, &manager->processes, &manager->stats,
+				&manager->events, &manager->config);
+		manager->leases.instances = manager->instances;
+	}
+	if (r == 0)
+		r = gpuscan_start(&manager->scan, &manager->processes, manager->smi,
+				  manager->config.timeouts.start_usec * SCAN_TIMEOUT_FACTOR,
+				  on_scanned, manager);
+	if (r < 0) {
+		log_error("cannot start: %s", strerror(-r));
+		return r;
+	}
+	*ret = TAKE_PTR(manager);
+	return 0;
+}
+
+struct manager *manager_free(struct manager *manager)
+{
+	char path[PIPE_DIRECTORY_MAX + 16];
+
+	if (!manager)
+		return NULL;
+	gpuscan_cancel(&manager->scan);
+	if (manager->listening) {
+		(void)text_format(path, sizeof(path), "%s/socket",
+				  manager->config.runtime_directory);
+		(void)unlink(path);
+		server_done(&manager->server);
+	}
+	leases_done(&manager->leases);
+	for (size_t i = 0; i < manager->n_instances; i++)
+		manager->instances[i] = instance_free(manager->instances[i]);
+	processes_done(&manager->processes);
+	rundir_close(&manager->rundir);
+	free(manager);
+	return NULL;
+}
+
+void manager_stop(struct manager *manager)
+{
+	if (manager->stopping)
+		return;
+	manager->stopping = true;
+	log_info("stopping: %zu leases, %zu waiting", manager->leases.table.n_granted,
+		 manager->leases.table.n_queued);
+	gpuscan_cancel(&manager->scan);
+	leases_close(&manager->leases, "the supervisor is stopping");
+	for (size_t i = 0; i < manager->n_instances; i++)
+		instance_stop(manager->instances[i]);
+	exit_when_stopped(manager);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Owns everything the daemon has and lets the parts meet: instances and leases, connections and
+ * methods. Starts with the inventory, ends when every instance is stopped.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include <systemd/sd-event.h>
+
+#include "config.h"
+#include "events.h"
+#include "gpuscan.h"
+#include "instance.h"
+#include "leases.h"
+#include "policy.h"
+#include "rundir.h"
+#include "server.h"
+#include "stats.h"
+
+struct manager {
+	sd_event *event; /* borrowed */
+	struct config config;
+	const char *config_path; /* borrowed; NULL: the default */
+	struct policy policy;
+	struct stats stats;
+	struct processes processes;
+	struct rundir rundir;
+	struct gpuscan scan;
+	struct inventory inventory; /* the devices that are served */
+	struct instance *instances[DEVICES_MAX];
+	size_t n_instances;
+	struct leases leases;
+	struct events events;
+	struct server server;
+	char program[CONFIG_TEXT_SIZE], smi[CONFIG_TEXT_SIZE];
+	uint64_t started_usec; /* realtime */
+	bool listening, stopping;
+};
+
+/* Checks what can be checked, takes the runtime directory and asks for the devices. When the
+ * event loop has run on, instances start and the socket opens. -errno after a message. */
+int manager_new(sd_event *event, const struct config *config, const char *config_path,
+		struct manager **ret);
+struct manager *manager_free(struct manager *manager);
+
+/* Ends leases and instances in order; the event loop ends when that is done. */
+void manager_stop(struct manager *manager);
+
+/* Reads the configuration again and applies what can be applied to what runs; or says why not. */
+void manager_reload(struct manager *manager);

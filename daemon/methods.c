@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: MIT */
+#include "methods.h"
+
+#include <fcntl.h>
+
+#include "manager.h"
+#include "parameters.h"
+#include "process.h"
+#include "procinfo.h"
+#include "proto.h"
+#include "render.h"
+#include "text.h"
+#include "util.h"
+
+#define MEBIBYTE (INT64_C(1) << 20)
+
+struct request {
+	struct manager *manager;
+	struct connection *connection;
+	const struct varlink_call *call;
+	struct principal who;
+};
+
+static void fail(struct request *request, const char *error, json_t *parameters)
+{
+	connection_error(request->connection, error, parameters);
+}
+
+static void fail_invalid(struct request *request, const char *field, const char *reason)
+{
+	fail(request, PROTO_INVALID_REQUEST,
+	     json_pack("{s:s?, s:s}", "field", field, "reason", reason));
+}
+
+static void deny(struct request *request, const char *reason)
+{
+	fail(request, PROTO_PERMISSION_DENIED, json_pack("{s:s}", "reason", reason));
+}
+
+/* Reads parameters or answers what is wrong with them. */
+static int read_parameters(struct request *request, const struct parameter *table, size_t n,
+			   void *values)
+{
+	const char *wrong;
+	int r;
+
+	r = parameters_read(request->call->parameters, table, n, values, &wrong);
+	if (r < 0)
+		fail(request, VARLINK_INVALID_PARAMETER, json_pack("{s:s}", "parameter", wrong));
+	return r;
+}
+
+/* ---------------------------------------------------------------- AcquireLease */
+
+struct acquire {
+	json_t *devices;
+	const char *name;
+	int64_t count, threads_percent, memory_bytes, clients, wait_ms, pid, uid;
+	int bind;
+	bool exclusive;
+	bool threads_set, memory_set, wait_set, bind_set, pid_set, uid_set;
+};
+
+#define AT(field) offsetof(struct acquire, field)
+static const struct parameter acquire_parameters[] = {
+	{"count", PARAMETER_INT, false, AT(count), 0},
+	{"devices", PARAMETER_STRINGS, false, AT(devices), 0},
+	{"threads_percent", PARAMETER_INT, false, AT(threads_percent), AT(threads_set)},
+	{"memory_bytes", PARAMETER_INT, false, AT(memory_bytes), AT(memory_set)},
+	{"clients", PARAMETER_INT, false, AT(clients), 0},
+	{"exclusive", PARAMETER_BOOL, false, AT(exclusive), 0},
+	{"name", PARAMETER_STRING, false, AT(name), 0},
+	{"wait_ms", PARAMETER_INT, false, AT(wait_ms), AT(wait_set)},
+	{"bind", PARAMETER_BIND, false, AT(bind), AT(bind_set)},
+	{"pid", PARAMETER_INT, false, AT(pid), AT(pid_set)},
+	{"uid", PARAMETER_INT, false, AT(uid), AT(uid_set)},
+};
+#undef AT
+
+/* Values of the right type that make no sense: NULL when there are none. */
+static const char *check_numbers(const struct acquire *acquire, const char **ret_field)
+{
+	*ret_field = "count";
+	if (acquire->count < 1 || acquire->count > DEVICES_MAX)
+		return "must be 1 to 256";
+	*ret_field = "threads_percent";
+	if (acquire->threads_set &&
+	    (acquire->threads_percent < 1 || acquire->threads_percent > 100))
+		return "must be 1 to 100";
+	*ret_field = "memory_bytes";
+	if (acquire->memory_set && acquire->memory_bytes < MEBIBYTE)
+		return "must be at least 1048576: MPS counts in mebibytes";
+	*ret_field = "clients";
+	if (acquire->clients < 1 || acquire->clients > 1024)
+		return "must be 1 to 1024";
+	*ret_field = "wait_ms";
+	if (acquire->wait_set && (acquire->wait_ms < 0 || acquire->wait_ms > INT64_MAX / 1000))
+		return "must not be negative";
+	*ret_field = "uid";
+	if (acquire->uid_set && (acquire->uid < 0 || acquire->uid >= UINT32_MAX))
+		return "is no user";
+	return NULL;
+}
+
+static const char *check_words(const struct acquire *acquire, const char **ret_field)
+{
+	*ret_field = "name";
+	if (acquire->name && strlen(acquire->name) >= LEASE_NAME_SIZE)
+		return "is longer than 127 bytes";
+	for (const char *p = acquire->name; p && *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			return "holds control characters";
+	*ret_field = "pid";
+	if (acquire->pid_set && acquire->bind != LEASE_BIND_PROCESS)
+		return "needs bind \"process\"";
+	if (acquire->pid_set && (acquire->pid < 1 || acquire->pid > INT32_MAX))
+		return "is no process";
+	return NULL;
+}
+
+static int check_values(struct request *request, struct acquire *acquire)
+{
+	const char *field, *reason;
+
+	if (acquire->pid_set && !acquire->bind_set)
+		acquire->bind = LEASE_BIND_PROCESS;
+	reason = check_numbers(acquire, &field);
+	if (!reason)
+		reason = check_words(acquire, &field);
+	if (!reason)
+		return 0;
+	fail_invalid(request, field, reason);
+	return -EINVAL;
+}
+
+static int check_rights(struct request *request, const struct acquire *acquire)
+{
+	const struct policy *policy = &request->manager->policy;
+	const char *reason = NULL;
+
+	if (!policy_may_lease(policy, &request->who))
+		reason = "you are in none of the groups that may take leases (access.lease_groups)";
+	else if (acquire->uid_set && acquire->uid != request->who.uid &&
+		 !policy_is_admin(policy, &request->who))
+		reason = "only administrators may take a lease for another user";
+	else if (acquire->bind == LEASE_BIND_NONE && !policy_is_admin(policy, &request->who))
+		reason = "only administrators may take a lease that nothing holds";
+	if (!reason)
+		return 0;
+	deny(request, reason);
+	return -EPERM;
+}
+
+static int select_devices(struct request *request, const json_t *selectors, struct device_set *set)
+{
+	const struct inventory *inventory = &request->manager->inventory;
+
+	if (json_array_size(selectors) == 0)
+		return inventory_select(inventory, "all", set);
+	for (size_t i = 0; i < json_array_size(selectors); i++) {
+		const char *selector = json_string_value(json_array_get(selectors, i));
+		int r = inventory_select(inventory, selector, set);
+
+		if (r == INVENTORY_AMBIGUOUS) {
+			char reason[DEVICE_UUID_SIZE + 64];
+
+			(void)text_format(reason, sizeof(reason),
+					  "\"%.60s\" begins several UUIDs; give more of it",
+					  selector);
+			fail_invalid(request, "devices", reason);
+			return -EINVAL;
+		}
+		if (r != 0) {
+			fail(request, PROTO_NO_SUCH_DEVICE,
+			     json_pack("{s:s}", "selector", selector));
+			return -ENOENT;
+		}
+	}
+	return 0;
+}
+
+/* The caller itself, as the kernel knows it: its own pid may be another in its namespace. */
+static int open_caller(struct request *request, pid_t *ret_pid, int *ret_pidfd)
+{
+	const struct usock_peer *peer = &request->connection->peer;
+	int pidfd = peer->pidfd >= 0 ? fcntl(peer->pidfd, F_DUPFD_CLOEXEC, 0) : -EBADF;
+
+	if (pidfd < 0) {
+		fail_invalid(request, "bind", "the calling process has ended already");
+		return -ESRCH;
+	}
+	*ret_pid = peer->pid;
+	*ret_pidfd = pidfd;
+	return 0;
+}
+
+/* The process that the lease is to live with: its pidfd, when the caller may bind to it. */
+static int open_holder(struct request *request, const struct acquire *acquire, uint32_t owner,
+		       pid_t *ret_pid, int *ret_pidfd)
+{
+	_cleanup_close_ int pidfd = -EBADF;
+	struct procinfo info;
+	int r;
+
+	if (!acquire->pid_set)
+		return open_caller(request, ret_pid, ret_pidfd);
+	r = process_open((pid_t)acquire->pid, &pidfd);
+	if (r == 0)
+		r = procinfo_read((pid_t)acquire->pid, &info);
+	if (r < 0) {
+		fail_invalid(request, "pid", "there is no such process");
+		return r;
+	}
+	if (info.uid != owner && !policy_is_admin(&request->manager->policy, &request->who)) {
+		deny(request, "the process belongs to another user");
+		return -EPERM;
+	}
+	*ret_pid = (pid_t)acquire->pid;
+	*ret_pidfd = TAKE_FD(pidfd);
+	return 0;
+}
+
+static uint64_t wait_of(const struct request *request, const struct acquire *acquire)
+{
+	uint64_t configured_usec = request->manager->config.timeouts.wait_usec;
+
+	if (acquire->wait_set)
+		return (uint64_t)acquire->wait_ms * USEC_PER_MSEC;
+	return configured_usec > 0 ? configured_usec : USEC_INFINITY;
+}
+
+static int prepare_ask(struct request *request, const struct acquire *acquire,
+		       struct leases_ask *ask)
+{
+	struct lease_request *lease = &ask->request;
+	int r;
+
+	*ask = (struct leases_ask){
+		.request =
+			{
+				.uid = acquire->uid_set ? (uint32_t)acquire->uid : request->who.uid,
+				.pid = acquire->bind == LEASE_BIND_CONNECTION
+					       ? request->connection->peer.pid
+					       : 0,
+				.bind = (enum lease_bind)acquire->bind,
+				.clients = (int)acquire->clients,
+				.threads_percent = (int)acquire->threads_percent,
+				.memory_bytes = acquire->memory_bytes,
+				.exclusive = acquire->exclusive,
+			},
+		.connection = request->connection,
+		.more = request->call->more,
+		.wait_usec = wait_of(request, acquire),
+		.holder_pidfd = -EBADF,
+	};
+	(void)text_copy(lease->name, sizeof(lease->name), acquire->name ? acquire->name : "");
+	r = select_devices(request, acquire->devices, &lease->candidates);
+	if (r != 0)
+		return r;
+	if (acquire->bind == LEASE_BIND_PROCESS)
+		return open_holder(request, acquire, lease->uid, &lease->pid, &ask->holder_pidfd);
+	return 0;
+}
+
+static void acquire_lease(struct request *request)
+{
+	struct acquire acquire = {.count = 1, .clients = 1, .bind = LEASE_BIND_CONNECTION};
+	struct leases_ask ask;
+
+	if (read_parameters(request, acquire_parameters, ELEMENTSOF(acquire_parameters), &acquire) <
+		    0 ||
+	    check_values(request, &acquire) < 0 || check_rights(request, &acquire) < 0)
+		return;
+	if (request->manager->stopping) {
+		fail(request, PROTO_SHUTTING_DOWN, NULL);
+		return;
+	}
+	if (acquire.count > 1) {
+		fail(request, PROTO_UNSATISFIABLE,
+		     json_pack("{s:s}", "reason",
+			       "this version leases one device at a time, not several"));
+		return;
+	}
+	if (prepare_ask(request, &acquire, &ask) == 0)
+		leases_acquire(&request->manager->leases, &ask);
+}
+
+/* ---------------------------------------------------------------- the other methods */
+
+static const struct parameter id_parameter[] = {{"id", PARAMETER_STRING, true, 0, 0}};
+
+static void release_lease(struct request *request)
+{
+	struct leases *leases = &request->manager->leases;
+	const struct lease *lease;
+	const char *id = NULL;
+	size_t index;
+
+	if (read_parameters(request, id_parameter, 1, &id) < 0)
+		return;
+	index = lease_find(&leases->table, id);
+	if (index == LEASE_NONE) {
+		fail(request, PROTO_NO_SUCH_LEASE, json_pack("{s:s}", "id", id));
+		return;
+	}
+	lease = &leases->table.leases[index];
+	if (!policy_may_touch(&request->manager->policy, &request->who, lease->request.uid)) {
+		deny(request, "the lease belongs to another user");
+		return;
+	}
+	leases_end(leases, index, "it was released");
+	connection_reply(request->connection, NULL, false);
+}
+
+static void list_leases(struct request *request)
+{
+	const struct leases *leases = &request->manager->leases;
+	json_t *list = json_array();
+
+	if (read_parameters(request, NULL, 0, NULL) < 0) {
+		json_decref(list);
+		return;
+	}
+	for (size_t i = lease_first(&leases->table); i != LEASE_NONE;
+	     i = lease_next(&leases->table, i))
+		json_array_append_new(list, render_lease(leases, i));
+	connection_reply(request->connection, json_pack("{s:o}", "leases", list), false);
+}
+
+static void get_status(struct request *request)
+{
+	struct manager *manager = request->manager;
+	json_t *instances = json_array();
+
+	if (read_parameters(request, NULL, 0, NULL) < 0) {
+		json_decref(instances);
+		return;
+	}
+	for (size_t i = 0; i < manager->n_instances; i++)
+		json_array_append_new(instances,
+				      render_instance(&manager->leases, manager->instances[i]));
+	connection_reply(request->connection,
+			 json_pack("{s:s, s:i, s:I, s:o, s:o}", "version", MPS_SUPERVISOR_VERSION,
+				   "pid", (int)getpid(), "started_usec",
+				   (json_int_t)manager->started_usec, "instances", instances,
+				   "counters", render_counters(&manager->stats)),
+			 false);
+}
+
+static void monitor(struct request *request)
+{
+	if (read_parameters(request, NULL, 0, NULL) < 0)
+		return;
+	if (events_subscribe(&request->manager->events, request->connection) < 0)
+		fail(request, PROTO_BUSY,
+		     json_pack("{s:s}", "reason", "too many monitors: 64 already"));
+}
+
+static void get_info(struct request *request)
+{
+	if (read_parameters(request, NULL, 0, NULL) < 0)
+		return;
+	connection_reply(request->connection,
+			 json_pack("{s:s, s:s, s:s, s:s, s:[s, s]}", "vendor", "mps-supervisor",
+				   "product", "mps-supervisord", "version", MPS_SUPERVISOR_VERSION,
+				   "url", "", "interfaces", VARLINK_SERVICE, PROTO_INTERFACE),
+			 false);
+}
+
+static void get_interface_description(struct request *request)
+{
+	static const struct parameter table[] = {{"interface", PARAMETER_STRING, true, 0, 0}};
+	const char *interface = NULL, *description;
+
+	if (read_parameters(request, table, 1, &interface) < 0)
+		return;
+	if (streq(interface, PROTO_INTERFACE)) {
+		description = proto_interface_description;
+	} else if (streq(interface, VARLINK_SERVICE)) {
+		description = proto_service_description;
+	} else {
+		fail(request, VARLINK_INTERFACE_NOT_FOUND,
+		     json_pack("{s:s}", "interface", interface));
+		return;
+	}
+	connection_reply(request->connection, json_pack("{s:s}", "description", description),
+			 false);
+}
+
+/* ---------------------------------------------------------------- the table */
+
+static const struct {
+	const char *name;
+	void (*call)(struct request *request); /* NULL: in the interface, not in this version */
+	bool needs_more;
+} methods[] = {
+	{PROTO_ACQUIRE_LEASE, acquire_lease, false},
+	{PROTO_RECLAIM_LEASE, NULL, false},
+	{PROTO_RELEASE_LEASE, release_lease, false},
+	{PROTO_LIST_LEASES, list_leases, false},
+	{PROTO_GET_STATUS, get_status, false},
+	{PROTO_DRAIN, NULL, false},
+	{PROTO_RESUME, NULL, false},
+	{PROTO_RESTART, NULL, false},
+	{PROTO_MONITOR, monitor, true},
+	{VARLINK_GET_INFO, get_info, false},
+	{VARLINK_GET_INTERFACE_DESCRIPTION, get_interface_description, false},
+};
+
+static void call_unknown(struct request *request)
+{
+	const char *method = request->call->method;
+	const char *dot = strrchr(method, '.');
+	size_t length = dot ? (size_t)(dot - method) : strlen(method);
+
+	if ((length == strlen(PROTO_INTERFACE) && text_starts_with(method, PROTO_INTERFACE)) ||
+	    (length == strlen(VARLINK_SERVICE) && text_starts_with(method, VARLINK_SERVICE)) ||
+	    !dot) {
+		fail(request, VARLINK_METHOD_NOT_FOUND, json_pack("{s:s}", "method", method));
+		return;
+	}
+	fail(request, VARLINK_INTERFACE_NOT_FOUND,
+	     json_pack("{s:s%}", "interface", method, length));
+}
+
+static void call_method(struct request *request, size_t i)
+{
+	if (!methods[i].call)
+		fail(request, VARLINK_METHOD_NOT_IMPLEMENTED,
+		     json_pack("{s:s}", "method", methods[i].name));
+	else if (methods[i].needs_more && !request->call->more)
+		fail(request, VARLINK_EXPECTED_MORE, NULL);
+	else
+		methods[i].call(request);
+}
+
+void methods_call(struct manager *manager, struct connection *connection,
+		  const struct varlink_call *call)
+{
+	struct request request = {
+		.manager = manager,
+		.connection = connection,
+		.call = call,
+		.who =
+			{
+				.uid = connection->peer.uid,
+				.gid = connection->peer.gid,
+				.groups = connection->peer.groups,
+				.n_groups = connection->peer.n_groups,
+			},
+	};
+
+	for (size_t i = 0; i < ELEMENTSOF(methods); i++)
+		if (streq(methods[i].name, call->method)) {
+			call_method(&request, i);
+			return;
+		}
+	call_unknown(&request);
+}

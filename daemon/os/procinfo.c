@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+#include "procinfo.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+#include "text.h"
+#include "util.h"
+
+static int open_proc(pid_t pid, const char *name, int *ret_fd)
+{
+	char path[64];
+	int fd;
+
+	(void)text_format(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? -ESRCH : -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+int procinfo_read(pid_t pid, struct procinfo *ret)
+{
+	_cleanup_close_ int fd = -EBADF;
+	struct procinfo info = {};
+	unsigned long long start;
+	char text[1024];
+	struct stat st;
+	char *tail;
+	ssize_t n;
+	int r, parent;
+
+	r = open_proc(pid, "stat", &fd);
+	if (r < 0)
+		return r;
+	n = read(fd, text, sizeof(text) - 1);
+	if (n <= 0)
+		return -ESRCH;
+	text[n] = '\0';
+	/* The command's name stands in brackets and may hold anything, brackets too. */
+	tail = strrchr(text, ')');
+	if (!tail || sscanf(tail + 1,
+			    " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+			    "%*d %*d %llu",
+			    &info.state, &parent, &start) != 3)
+		return -EBADMSG;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	info.parent = parent;
+	info.start_ticks = start;
+	info.uid = st.st_uid;
+	*ret = info;
+	return 0;
+}
+
+/* The value in a block of NUL-ended NAME=value, or NULL. */
+static const char *find_variable(const char *block, size_t length, const char *name)
+{
+	size_t name_length = strlen(name);
+
+	for (const char *p = block; p < block + length; p += strlen(p) + 1)
+		if (strncmp(p, name, name_length) == 0 && p[name_length] == '=')
+			return p + name_length + 1;
+	return NULL;
+}
+
+int procinfo_environment(pid_t pid, const char *name, char *ret_value, size_t size)
+{
+	_cleanup_free_ char *block = NULL;
+	_cleanup_close_ int fd = -EBADF;
+	size_t room = 256 * 1024, length = 0;
+	const char *value;
+	ssize_t n;
+	int r;
+
+	r = open_proc(pid, "environ", &fd);
+	if (r < 0)
+		return r;
+	block = malloc(room + 1);
+	if (!block)
+		return -ENOMEM;
+	while (length < room && (n = read(fd, block + length, room - length)) != 0) {
+		if (n < 0)
+			return -errno;
+		length += (size_t)n;
+	}
+	block[length] = '\0';
+	value = find_variable(block, length, name);
+	return value ? text_copy(ret_value, size, value) : -ENOENT;
+}
+
+bool procinfo_runs(pid_t pid, const char *program)
+{
+	char link[64], path[PATH_MAX];
+	const char *name;
+	ssize_t n;
+
+	(void)text_format(link, sizeof(link), "/proc/%d/exe", (int)pid);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n < 0)
+		return false;
+	path[n] = '\0';
+	name = strrchr(path, '/');
+	name = name ? name + 1 : path;
+	/* An executable replaced by an upgrade reads "NAME (deleted)". */
+	return text_starts_with(name, program) &&
+	       (name[strlen(program)] == '\0' || streq(name + strlen(program), " (deleted)"));
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* What /proc says of a process: facts to prove that a pid is who we think it is. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct procinfo {
+	pid_t parent;
+	uint64_t start_ticks; /* since boot; with the pid it names one process for ever */
+	char state;           /* as in /proc/PID/stat: 'R', 'S', 'T', 'Z', ... */
+	uid_t uid;            /* effective */
+};
+
+/* -ESRCH when there is no such process. */
+int procinfo_read(pid_t pid, struct procinfo *ret);
+
+/* Copies the value of an environment variable as the process started with it. -ENOENT when it
+ * has none, -ESRCH, -EACCES, -ENAMETOOLONG. */
+int procinfo_environment(pid_t pid, const char *name, char *ret_value, size_t size);
+
+/* Is its executable's name this (without directory, "nvidia-cuda-mps-control")? By
+ * /proc/PID/exe, which the process cannot choose. */
+bool procinfo_runs(pid_t pid, const char *program);

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+#include "rundir.h"
+
+#include <acl/libacl.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <sys/acl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "text.h"
+#include "util.h"
+
+static const struct {
+	const char *name;
+	mode_t mode;
+} subdirectories[] = {
+	{"instance", 0711},
+	{"lease", 0711},
+	{"state", 0700},
+};
+
+static void closedirp(DIR **directory)
+{
+	if (*directory)
+		(void)closedir(*directory);
+}
+
+static int make_directory(const char *path, mode_t mode)
+{
+	struct stat st;
+
+	if (mkdir(path, mode) < 0 && errno != EEXIST)
+		return -errno;
+	if (lstat(path, &st) < 0)
+		return -errno;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	/* Somebody else's directory could be changed under our feet. */
+	if (st.st_uid != geteuid())
+		return -EPERM;
+	return chmod(path, mode) < 0 ? -errno : 0;
+}
+
+/* Removes the files of a directory, which we know has no subdirectories of ours. */
+static int empty_directory(const char *path)
+{
+	_cleanup_(closedirp) DIR *directory = opendir(path);
+	const struct dirent *entry;
+
+	if (!directory)
+		return -errno;
+	while ((entry = readdir(directory))) {
+		if (streq(entry->d_name, ".") || streq(entry->d_name, ".."))
+			continue;
+		if (unlinkat(dirfd(directory), entry->d_name, 0) < 0 && errno != ENOENT)
+			return -errno;
+	}
+	return 0;
+}
+
+static void clear_leases(const char *path)
+{
+	_cleanup_(closedirp) DIR *directory = opendir(path);
+	const struct dirent *entry;
+	char lease[PATH_MAX];
+
+	while (directory && (entry = readdir(directory)))
+		if (entry->d_name[0] != '.' &&
+		    text_format(lease, sizeof(lease), "%s/%s", path, entry->d_name) == 0)
+			rundir_remove_lease(lease);
+}
+
+static int take_lock(const char *path, int *ret_fd)
+{
+	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? -EBUSY : -errno;
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+int rundir_open(struct rundir *rundir, const char *path, char *ret_path, size_t size)
+{
+	int r;
+
+	*rundir = (struct rundir){.lock_fd = -EBADF};
+	r = text_copy(rundir->path, sizeof(rundir->path), path);
+	(void)text_copy(ret_path, size, path);
+	if (r < 0)
+		return r;
+	r = make_directory(path, 0755);
+	if (r < 0)
+		return r;
+	(void)text_format(ret_path, size, "%s/lock", path);
+	r = take_lock(ret_path, &rundir->lock_fd);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < ELEMENTSOF(subdirectories); i++) {
+		(void)text_format(ret_path, size, "%s/%s", path, subdirectories[i].name);
+		r = make_directory(ret_path, subdirectories[i].mode);
+		if (r < 0)
+			return r;
+		if (streq(subdirectories[i].name, "lease"))
+			clear_leases(ret_path);
+	}
+	return 0;
+}
+
+void rundir_close(struct rundir *rundir)
+{
+	char path[PATH_MAX];
+
+	if (rundir->lock_fd < 0)
+		return;
+	for (size_t i = 0; i < ELEMENTSOF(subdirectories); i++) {
+		(void)text_format(path, sizeof(path), "%s/%s", rundir->path,
+				  subdirectories[i].name);
+		(void)rmdir(path);
+	}
+	(void)text_format(path, sizeof(path), "%s/lock", rundir->path);
+	(void)unlink(path);
+	rundir->lock_fd = safe_close(rundir->lock_fd);
+}
+
+void rundir_short_name(const char *uuid, char ret_name[static 9])
+{
+	uint32_t hash = 2166136261u; /* FNV-1a, 32 bits */
+
+	for (const unsigned char *p = (const unsigned char *)uuid; *p; p++)
+		hash = (hash ^ *p) * 16777619u;
+	(void)text_format(ret_name, 9, "%08x", hash);
+}
+
+/* Who holds the lock of a pipe directory: the kernel knows, a pid file only claims. */
+static int lock_holder(const char *directory, pid_t *ret_pid)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	_cleanup_close_ int fd = -EBADF;
+	char path[PATH_MAX];
+
+	(void)text_format(path, sizeof(path), "%s/control_lock", directory);
+	*ret_pid = 0;
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (fcntl(fd, F_GETLK, &lock) < 0)
+		return -errno;
+	if (lock.l_type != F_UNLCK)
+		*ret_pid = lock.l_pid;
+	return 0;
+}
+
+int rundir_prepare_instance(const char *directory, pid_t *ret_daemon)
+{
+	int r;
+
+	r = make_directory(directory, 0700);
+	if (r < 0)
+		return r;
+	r = lock_holder(directory, ret_daemon);
+	if (r < 0 || *ret_daemon != 0)
+		return r;
+	return empty_directory(directory);
+}
+
+void rundir_remove_instance(const char *directory)
+{
+	(void)empty_directory(directory);
+	(void)rmdir(directory);
+}
+
+static void acl_freep(acl_t *acl)
+{
+	if (*acl)
+		(void)acl_free(*acl);
+}
+
+static int add_user(acl_t *acl, uid_t uid)
+{
+	acl_entry_t entry;
+	acl_permset_t permissions;
+
+	if (acl_create_entry(acl, &entry) < 0 || acl_set_tag_type(entry, ACL_USER) < 0 ||
+	    acl_set_qualifier(entry, &uid) < 0 || acl_get_permset(entry, &permissions) < 0 ||
+	    acl_add_perm(permissions, ACL_EXECUTE) < 0)
+		return -errno;
+	return 0;
+}
+
+int rundir_set_access(const char *directory, const uid_t *uids, size_t n_uids)
+{
+	_cleanup_(acl_freep) acl_t acl = acl_from_mode(0700);
+	size_t n_added = 0;
+	int r;
+
+	if (!acl)
+		return -errno;
+	for (size_t i = 0; i < n_uids; i++) {
+		if (uids[i] == geteuid())
+			continue;
+		r = add_user(&acl, uids[i]);
+		if (r < 0)
+			return r;
+		n_added++;
+	}
+	if (n_added > 0 && acl_calc_mask(&acl) < 0)
+		return -errno;
+	return acl_set_file(directory, ACL_TYPE_ACCESS, acl) < 0 ? -errno : 0;
+}
+
+static int link_control(const char *pipe_directory, const char *to)
+{
+	char socket[PATH_MAX];
+
+	(void)text_format(socket, sizeof(socket), "%s/control", pipe_directory);
+	return link(socket, to) < 0 ? -errno : 0;
+}
+
+int rundir_make_lease(const char *directory, const char *pipe_directory, uid_t uid)
+{
+	char path[PATH_MAX];
+	int r;
+
+	(void)text_format(path, sizeof(path), "%s/control", directory);
+	if (mkdir(directory, 0700) < 0)
+		return -errno;
+	r = link_control(pipe_directory, path);
+	if (r == 0 && uid != geteuid() && chown(directory, uid, (gid_t)-1) < 0)
+		r = -errno;
+	if (r < 0)
+		rundir_remove_lease(directory);
+	return r;
+}
+
+int rundir_renew_lease(const char *directory, const char *pipe_directory)
+{
+	char path[PATH_MAX], fresh[PATH_MAX];
+	int r;
+
+	(void)text_format(path, sizeof(path), "%s/control", directory);
+	(void)text_format(fresh, sizeof(fresh), "%s/.control", directory);
+	(void)unlink(fresh);
+	r = link_control(pipe_directory, fresh);
+	if (r < 0)
+		return r;
+	return rename(fresh, path) < 0 ? -errno : 0;
+}
+
+void rundir_remove_lease(const char *directory)
+{
+	(void)empty_directory(directory);
+	(void)rmdir(directory);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* The listening socket and all its connections. */
+#pragma once
+
+#include "connection.h"
+#include "stats.h"
+
+#define SERVER_CONNECTIONS_MAX 16384
+
+struct server {
+	sd_event *event;
+	int fd; /* owned */
+	sd_event_source *io, *sweep, *pause;
+	struct connection *first;
+	size_t n_connections;
+	const struct connection_handlers *handlers; /* of the owner */
+	void *userdata;
+	struct stats *stats;
+	bool complained; /* about too many descriptors; once is enough */
+};
+
+/* Takes over fd, which listens and is non-blocking. */
+int server_init(struct server *server, sd_event *event, int fd,
+		const struct connection_handlers *handlers, void *userdata, struct stats *stats);
+/* Ends every connection and frees it. */
+void server_done(struct server *server);
