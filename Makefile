@@ -55,7 +55,7 @@ STANDIN_SRC := $(wildcard tests/standin/*.c)
 STANDIN_LIB_SRC := $(wildcard tests/standin/lib/*.c)
 GPU_SRC := $(wildcard tests/gpu/*.c)
 BATS := $(wildcard tests/integration/*.bats)
-SCRIPTS := $(wildcard tools/*) .ci/run tests/gpu/check-gpu
+SCRIPTS := $(wildcard tools/*) .ci/run tests/gpu/check-gpu $(wildcard tests/bench/*.sh)
 MAN_SRC := $(wildcard docs/man/*.scd)
 ALL_SRC := $(COMMON_SRC) $(CORE_SRC) $(OS_SRC) $(wildcard daemon/*.c client/*.c)
 ALL_C := $(wildcard $(foreach d,common daemon daemon/core daemon/os client tests/unit tests/sim \
@@ -75,6 +75,10 @@ UNIT_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 STANDINS := $(patsubst tests/standin/%.c,$(BUILD)/standin/%,$(STANDIN_SRC))
 MAN := $(patsubst docs/man/%.scd,$(BUILD)/man/%,$(MAN_SRC))
 
+# Commands are shown with V=1 only.
+Q := $(if $(V),,@)
+say = @printf '  %-8s %s\n' $(1) $(2)
+
 .PHONY: all programs
 all: deps-build
 	@$(MAKE) --no-print-directory programs
@@ -84,7 +88,7 @@ programs: $(DAEMON) $(CLIENT)
 
 $(BUILD)/gen/%.varlink.inc: common/%.varlink
 	@mkdir -p $(@D)
-	sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^\(.*\)$$/"\1\\n"/' $< > $@
+	$(Q)sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^\(.*\)$$/"\1\\n"/' $< > $@
 
 $(BUILD)/common/proto.o: $(BUILD)/gen/io.mps-supervisor.varlink.inc \
 	$(BUILD)/gen/org.varlink.service.varlink.inc
@@ -92,7 +96,8 @@ $(BUILD)/common/proto.o: $(BUILD)/gen/io.mps-supervisor.varlink.inc \
 define compile-rule
 $(BUILD)/$(1)/%.o: $(1)/%.c Makefile
 	@mkdir -p $$(@D)
-	$$(compile) $$(INCLUDE_$(2)) $$(call pkg-flags,--cflags,$$(PROGRAM_PACKAGES)) -c -o $$@ $$<
+	$(call say,CC,$$@)
+	$(Q)$$(compile) $$(INCLUDE_$(2)) $$(call pkg-flags,--cflags,$$(PROGRAM_PACKAGES)) -c -o $$@ $$<
 endef
 $(eval $(call compile-rule,common,common))
 $(eval $(call compile-rule,daemon/core,core))
@@ -102,7 +107,7 @@ $(eval $(call compile-rule,client,client))
 
 define archive-rule
 $(BUILD)/lib$(1).a: $(call objects,$(2))
-	rm -f $$@ && $(AR) rcs $$@ $$^
+	$(Q)rm -f $$@ && $(AR) rcs $$@ $$^
 endef
 $(eval $(call archive-rule,common,$(COMMON_SRC)))
 $(eval $(call archive-rule,core,$(CORE_SRC)))
@@ -114,10 +119,12 @@ DAEMON_LIBS := $(foreach l,daemon os core common,$(BUILD)/lib$(l).a)
 CLIENT_LIBS := $(foreach l,client common,$(BUILD)/lib$(l).a)
 
 $(DAEMON): $(BUILD)/daemon/main.o $(DAEMON_LIBS)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(call pkg-flags,--libs,$(PROGRAM_PACKAGES))
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(call pkg-flags,--libs,$(PROGRAM_PACKAGES))
 
 $(CLIENT): $(BUILD)/client/main.o $(CLIENT_LIBS)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(call pkg-flags,--libs,jansson)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(call pkg-flags,--libs,jansson)
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
@@ -125,20 +132,184 @@ $(CLIENT): $(BUILD)/client/main.o $(CLIENT_LIBS)
 
 $(BUILD)/unit/%: tests/unit/%.c $(DAEMON_LIBS) $(BUILD)/libclient.a Makefile
 	@mkdir -p $(@D)
-	$(compile) $(INCLUDE_daemon) -Iclient -Itests/unit $(ALL_LDFLAGS) -o $@ $< \
+	$(call say,CC,$@)
+	$(Q)$(compile) $(INCLUDE_daemon) -Iclient -Itests/unit $(ALL_LDFLAGS) -o $@ $< \
 		$(BUILD)/libclient.a $(DAEMON_LIBS) \
 		$(call pkg-flags,--cflags --libs,check $(PROGRAM_PACKAGES))
 
 $(BUILD)/standin/%: tests/standin/%.c $(STANDIN_LIB_SRC) $(wildcard tests/standin/lib/*.h) Makefile
 	@mkdir -p $(@D)
-	$(compile) -Itests/standin/lib $(ALL_LDFLAGS) -o $@ $< $(STANDIN_LIB_SRC) -lpthread
+	$(call say,CC,$@)
+	$(Q)$(compile) -Itests/standin/lib $(ALL_LDFLAGS) -o $@ $< $(STANDIN_LIB_SRC) -lpthread
 
 $(BUILD)/gpu/cuda_client: $(GPU_SRC) $(wildcard tests/gpu/*.h) Makefile
 	@mkdir -p $(@D)
-	$(compile) -Itests/gpu $(ALL_LDFLAGS) -o $@ $(GPU_SRC) -ldl
+	$(call say,CC,$@)
+	$(Q)$(compile) -Itests/gpu $(ALL_LDFLAGS) -o $@ $(GPU_SRC) -ldl
 
-UNIT_RUNNER = for t in $(UNIT_TESTS); do "$$t" || exit 1; done
+# ---------------------------------------------------------------- checking
 
-.PHONY: check-unit
+# The clean-clone promise: each of these installs what is missing first.
+.PHONY: deps deps-build deps-check deps-ci
+deps: deps-check
+deps-build:
+	@tools/deps build
+deps-check:
+	@tools/deps build check
+	@tools/fetch-nvidia-mps build/nvidia || test $$? -eq 3
+deps-ci: deps-check
+	@tools/deps ci
+
+.PHONY: tests-built
+tests-built: programs $(UNIT_TESTS) $(STANDINS)
+
+TEST_ENVIRONMENT = MPS_BUILD=$(abspath $(BUILD)) MPS_REAL_DIR=$(CURDIR)/build/nvidia/535 \
+	STANDIN_DIR=$(abspath $(BUILD))/standin
+
+.PHONY: check check-unit check-integration
+check: deps-check
+	@$(MAKE) --no-print-directory tests-built check-core check-headers
+	@$(TEST_ENVIRONMENT) tools/run-tests $(BUILD)/test-logs $(UNIT_TESTS) $(BATS)
 check-unit: $(UNIT_TESTS)
-	@$(UNIT_RUNNER)
+	@$(TEST_ENVIRONMENT) tools/run-tests $(BUILD)/test-logs $(UNIT_TESTS)
+check-integration: tests-built
+	@$(TEST_ENVIRONMENT) tools/run-tests $(BUILD)/test-logs $(BATS)
+
+# Debian 12's libraries of both compilers do it; _FORTIFY_SOURCE would hide what they look for.
+.PHONY: check-asan check-valgrind
+check-asan:
+	@$(MAKE) --no-print-directory BUILD=build/asan HARDEN= OPTIMIZE=-O1 \
+		VARIANT_CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' \
+		VARIANT_LDFLAGS='-fsanitize=address,undefined' check-unit check-integration
+check-valgrind: $(UNIT_TESTS)
+	@for t in $(UNIT_TESTS); do CK_FORK=no valgrind -q --error-exitcode=99 --leak-check=full \
+		--child-silent-after-fork=yes "$$t" || exit 1; done
+
+# The core is pure: what its objects want from outside must be on this list.
+CORE_MAY_USE := __popcountdi2 memcpy memset memmove memcmp memmem memchr strlen strnlen strcmp strncmp strchr strrchr \
+	strstr strcspn strspn snprintf __snprintf_chk vsnprintf __vsnprintf_chk __memcpy_chk __memmove_chk \
+	__memset_chk __isoc99_sscanf __isoc23_sscanf sscanf fputs fputc fprintf __fprintf_chk fwrite putc \
+	__assert_fail __stack_chk_fail _GLOBAL_OFFSET_TABLE_ text_copy text_format text_parse_int \
+	text_parse_seconds text_starts_with
+.PHONY: check-core check-headers
+check-core: $(BUILD)/libcore.a
+	@own=$$(nm --defined-only -g $< 2>/dev/null | awk 'NF == 3 { print $$3 }'); \
+	wanted=$$(nm -u $< 2>/dev/null | awk '$$1 == "U" { print $$2 }' | sort -u | \
+		grep -vxF -e "$$own" | grep -vE '^__(asan|ubsan|sanitizer)' || true); \
+	foreign=$$(grep -vxF -f <(printf '%s\n' $(CORE_MAY_USE)) <<<"$$wanted" || true); \
+	if [ -n "$$foreign" ]; then \
+		echo "daemon/core is to be pure, and wants:" $$foreign >&2; exit 1; \
+	fi
+	@if grep -nE '^#include (<sys/|<systemd/|"(command|control|journal|output|process|procinfo|rundir|spawn)\.h")' \
+		daemon/core/*.[ch]; then echo "daemon/core may not include these" >&2; exit 1; fi
+
+# Every header stands alone.
+check-headers: $(patsubst %,$(BUILD)/headers/%.ok,$(HEADERS))
+$(BUILD)/headers/%.h.ok: %.h
+	@mkdir -p $(@D)
+	@$(CC) -std=gnu17 $(ALL_CPPFLAGS) -Wall -Wextra -Werror -fsyntax-only -x c -include $< /dev/null \
+		$(INCLUDE_daemon) -Iclient $(call pkg-flags,--cflags,$(PROGRAM_PACKAGES))
+	@touch $@
+
+# ---------------------------------------------------------------- a GPU
+
+GPU_BUNDLE := build/gpu-bundle
+# On a machine with a GPU. There a bundle made elsewhere is used when there is one.
+.PHONY: check-gpu gpu-bundle
+check-gpu:
+	@if [ -x $(GPU_BUNDLE)/check-gpu ]; then \
+		exec $(GPU_BUNDLE)/check-gpu $(GPU_BUNDLE)/bin $(GPU_BUNDLE)/bin; \
+	else \
+		$(MAKE) --no-print-directory all $(BUILD)/gpu/cuda_client && \
+		exec tests/gpu/check-gpu $(BUILD) $(BUILD)/gpu; \
+	fi
+gpu-bundle: deps-build
+	@$(MAKE) --no-print-directory BUILD=build/gpu-variant \
+		VARIANT_LDFLAGS="-Wl,-rpath,'\$$\$$ORIGIN/../lib' -Wl,--disable-new-dtags" \
+		programs build/gpu-variant/gpu/cuda_client
+	@rm -rf $(GPU_BUNDLE)
+	@tools/gpu-bundle $(GPU_BUNDLE) build/gpu-variant build/gpu-variant/gpu build/gpu-variant/standin
+
+# ---------------------------------------------------------------- measuring
+
+.PHONY: bench
+bench: tests-built
+	@$(TEST_ENVIRONMENT) tests/bench/lease-overhead.sh
+
+# ---------------------------------------------------------------- reading
+
+.PHONY: format format-check lint analyze
+format:
+	clang-format -i $(ALL_C)
+format-check:
+	clang-format --dry-run -Werror $(ALL_C)
+
+lint:
+	shellcheck $(SCRIPTS)
+	shellcheck -s bats $(BATS) $(wildcard tests/integration/*.bash)
+	cppcheck --quiet --std=c11 --language=c --enable=warning,portability,performance \
+		--error-exitcode=1 --inline-suppr --suppress=missingInclude --suppress=memleak \
+		--suppress=resourceLeak -D_GNU_SOURCE -DMPS_SUPERVISOR_VERSION='""' \
+		-DMPS_SUPERVISOR_SYSCONFDIR='""' $(INCLUDE_daemon) -Iclient $(ALL_SRC)
+	clang-tidy --quiet $(ALL_SRC) -- -std=gnu17 $(ALL_CPPFLAGS) $(INCLUDE_daemon) -Iclient \
+		$(call pkg-flags,--cflags,$(PROGRAM_PACKAGES)) 2>/dev/null
+
+# GCC's analyzer understands the cleanup attribute, so it judges leaks.
+analyze:
+	@$(MAKE) --no-print-directory BUILD=build/analyze CC=gcc WERROR=-Werror OPTIMIZE=-O1 \
+		VARIANT_CFLAGS=-fanalyzer programs
+	scan-build --status-bugs -o build/scan-build --use-cc=clang \
+		$(MAKE) --no-print-directory BUILD=build/scan CC=clang HARDEN= programs
+
+# ---------------------------------------------------------------- using
+
+.PHONY: demo
+demo: deps-check
+	@$(MAKE) --no-print-directory tests-built
+	@$(TEST_ENVIRONMENT) tools/demo
+
+$(BUILD)/man/%: docs/man/%.scd
+	@mkdir -p $(@D)
+	$(Q)scdoc < $< > $@
+
+.PHONY: man install uninstall clean help
+man: $(MAN)
+
+install: programs $(if $(shell command -v scdoc),$(MAN))
+	install -D -m 755 $(DAEMON) $(DESTDIR)$(PREFIX)/sbin/mps-supervisord
+	install -D -m 755 $(CLIENT) $(DESTDIR)$(PREFIX)/bin/mpsctl
+	install -d $(DESTDIR)$(SYSCONFDIR)/mps-supervisor/conf.d
+	test -e $(DESTDIR)$(SYSCONFDIR)/mps-supervisor/mps-supervisor.conf || \
+		install -m 644 conf/mps-supervisor.conf $(DESTDIR)$(SYSCONFDIR)/mps-supervisor/
+	install -d $(DESTDIR)$(UNITDIR)
+	sed -e 's|@sbindir@|$(PREFIX)/sbin|' systemd/mps-supervisor.service.in \
+		> $(DESTDIR)$(UNITDIR)/mps-supervisor.service
+	install -D -m 644 client/completions/mpsctl.bash \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mpsctl
+	install -D -m 644 common/io.mps-supervisor.varlink \
+		$(DESTDIR)$(PREFIX)/share/varlink/io.mps-supervisor.varlink
+	for page in $(wildcard $(MAN)); do \
+		install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}; done
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/sbin/mps-supervisord $(DESTDIR)$(PREFIX)/bin/mpsctl \
+		$(DESTDIR)$(UNITDIR)/mps-supervisor.service \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mpsctl \
+		$(DESTDIR)$(PREFIX)/share/varlink/io.mps-supervisor.varlink
+	for page in $(notdir $(MAN_SRC:.scd=)); do \
+		rm -f $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; done
+
+clean:
+	rm -rf build
+
+help:
+	@echo 'make demo          installs what is missing, builds, runs a job under a lease'
+	@echo 'make check         likewise, and runs the tests'
+	@echo 'make all           builds mps-supervisord and mpsctl in build/'
+	@echo 'make install       DESTDIR=, PREFIX=/usr/local, SYSCONFDIR=, UNITDIR='
+	@echo 'make deps          installs what building and testing needs'
+	@echo 'make check-asan    the tests under AddressSanitizer and UBSan'
+	@echo 'make check-valgrind   the unit tests under valgrind'
+	@echo 'make check-gpu     the tests that need a GPU (make gpu-bundle collects what to carry there)'
+	@echo 'make bench         measures what a lease costs'
+	@echo 'make lint analyze format format-check'

@@ -2,9 +2,10 @@
 /* Caps that more than one module of the daemon relies on. */
 #pragma once
 
-/* Longest CUDA_MPS_PIPE_DIRECTORY: "/control_privileged" must fit in sun_path with it. Longer and
- * the control daemon exits 1 without a word (measured, 535 and 580). */
-#define PIPE_DIRECTORY_MAX 88
+/* Longest CUDA_MPS_PIPE_DIRECTORY: the sockets in it must fit in sun_path. Beyond it the control
+ * daemon exits 1 without a word (535 takes 87 bytes and refuses 88; 580 takes 79 and refuses 89:
+ * measured). */
+#define PIPE_DIRECTORY_MAX 87
 
 #define DEVICES_MAX 256
 #define DEVICE_UUID_SIZE 64
