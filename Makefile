@@ -64,10 +64,10 @@ HEADERS := $(wildcard common/*.h daemon/*.h daemon/core/*.h daemon/os/*.h client
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 INCLUDE_common := -Icommon -I$(BUILD)/gen
-INCLUDE_core := $(INCLUDE_common) -Idaemon/core
+INCLUDE_core := -Icommon -Idaemon/core
 INCLUDE_os := $(INCLUDE_core) -Idaemon/os
 INCLUDE_daemon := $(INCLUDE_os) -Idaemon
-INCLUDE_client := $(INCLUDE_common) -Iclient
+INCLUDE_client := -Icommon -Iclient
 
 DAEMON := $(BUILD)/mps-supervisord
 CLIENT := $(BUILD)/mpsctl
@@ -90,8 +90,9 @@ $(BUILD)/gen/%.varlink.inc: common/%.varlink
 	@mkdir -p $(@D)
 	$(Q)sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^\(.*\)$$/"\1\\n"/' $< > $@
 
-$(BUILD)/common/proto.o: $(BUILD)/gen/io.mps-supervisor.varlink.inc \
+$(call objects,$(COMMON_SRC)): | $(BUILD)/gen/io.mps-supervisor.varlink.inc \
 	$(BUILD)/gen/org.varlink.service.varlink.inc
+$(BUILD)/common/proto.o: $(wildcard common/*.varlink)
 
 define compile-rule
 $(BUILD)/$(1)/%.o: $(1)/%.c Makefile
@@ -214,14 +215,14 @@ $(BUILD)/headers/%.h.ok: %.h
 # ---------------------------------------------------------------- a GPU
 
 GPU_BUNDLE := build/gpu-bundle
-# On a machine with a GPU. There a bundle made elsewhere is used when there is one.
+# GPU_OUT=DIR keeps the logs. On a machine with a GPU; there a bundle made elsewhere is used when there is one.
 .PHONY: check-gpu gpu-bundle
 check-gpu:
 	@if [ -x $(GPU_BUNDLE)/check-gpu ]; then \
-		exec $(GPU_BUNDLE)/check-gpu $(GPU_BUNDLE)/bin $(GPU_BUNDLE)/bin; \
+		exec $(GPU_BUNDLE)/check-gpu $(GPU_BUNDLE)/bin $(GPU_BUNDLE)/bin $(GPU_OUT); \
 	else \
 		$(MAKE) --no-print-directory all $(BUILD)/gpu/cuda_client && \
-		exec tests/gpu/check-gpu $(BUILD) $(BUILD)/gpu; \
+		exec tests/gpu/check-gpu $(BUILD) $(BUILD)/gpu $(GPU_OUT); \
 	fi
 gpu-bundle: deps-build
 	@$(MAKE) --no-print-directory BUILD=build/gpu-variant \
