@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#include "instance_text.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+
+#include "layout.h"
+#include "lease_table.h"
+#include "text.h"
+
+#define DEATHS_SHOWN 3
+#define LIST_MAX 512
+
+static void print_devices(FILE *file, const json_t *instance)
+{
+	const json_t *device;
+	char memory[LAYOUT_TEXT_MAX];
+	size_t i;
+
+	json_array_foreach(json_object_get(instance, "devices"), i, device)
+	{
+		const char *mode = layout_text(device, "compute_mode", "");
+
+		layout_line(file, "  device      %" PRId64 " %s, %s, %s%s%s\n",
+			    layout_int(device, "index", -1), layout_text(device, "name", "?"),
+			    layout_text(device, "pci_bus_id", "?"),
+			    layout_bytes(layout_int(device, "memory_bytes", 0), memory),
+			    *mode ? ", compute mode " : "", mode);
+	}
+}
+
+static void print_state(FILE *file, const json_t *instance, int64_t now_usec)
+{
+	const char *reason = layout_text(instance, "reason", "");
+	int64_t since = layout_int(instance, "since_usec", now_usec);
+	char when[LAYOUT_TEXT_MAX], span[LAYOUT_TEXT_MAX];
+
+	layout_line(file, "  state       %s%s%s%s, since %s (%s)\n",
+		    layout_text(instance, "state", "?"),
+		    json_is_true(json_object_get(instance, "held")) ? ", held" : "",
+		    *reason ? ": " : "", reason, layout_time(since, when),
+		    layout_duration(now_usec - since, span));
+}
+
+static void print_use(FILE *file, const json_t *instance)
+{
+	bool multi_user = json_is_true(json_object_get(instance, "multi_user"));
+	char user[LAYOUT_TEXT_MAX], memory[LAYOUT_TEXT_MAX];
+
+	layout_line(file, "  user        %s%s\n",
+		    layout_user(layout_int(instance, "uid", -1), user),
+		    multi_user ? ", several at a time" : "");
+	layout_line(file, "  clients     %" PRId64 " of %" PRId64 " reserved, %zu attached\n",
+		    layout_int(instance, "clients_reserved", 0),
+		    layout_int(instance, "max_clients", 0),
+		    json_array_size(json_object_get(instance, "clients")));
+	layout_line(file, "  shares      threads %" PRId64 "%%, memory %s\n",
+		    layout_int(instance, "threads_reserved_percent", 0),
+		    layout_bytes(layout_int(instance, "memory_reserved_bytes", 0), memory));
+	layout_line(file, "  leases      %" PRId64 ", %" PRId64 " waiting\n",
+		    layout_int(instance, "leases", 0), layout_int(instance, "waiting", 0));
+}
+
+static void print_daemons(FILE *file, const json_t *instance)
+{
+	int64_t control = layout_int(instance, "control_pid", 0);
+	char list[LIST_MAX] = "";
+	const json_t *server;
+	size_t i;
+
+	json_array_foreach(json_object_get(instance, "servers"), i, server)
+	{
+		size_t length = strlen(list);
+
+		(void)text_format(list + length, sizeof(list) - length,
+				  ", server %" PRId64 " (uid %" PRId64 ", %s)",
+				  layout_int(server, "pid", 0), layout_int(server, "uid", 0),
+				  layout_text(server, "state", "?"));
+	}
+	layout_line(file, "  generation  %" PRId64 ", %" PRId64 " restarts\n",
+		    layout_int(instance, "generation", 0), layout_int(instance, "restarts", 0));
+	if (control > 0)
+		layout_line(file, "  processes   control %" PRId64 "%s\n", control, list);
+	else
+		layout_line(file, "  processes   none%s\n", list);
+}
+
+static void print_death(FILE *file, const json_t *death)
+{
+	const char *status = layout_text(death, "status", "");
+	const char *reason = layout_text(death, "reason", "");
+	size_t hit = json_array_size(json_object_get(death, "hit_pids"));
+	char when[LAYOUT_TEXT_MAX], who[48] = "";
+
+	if (hit)
+		(void)text_format(who, sizeof(who), ", hit %zu processes", hit);
+	layout_line(file, "  death       %s %s%s%s%s%s%s\n",
+		    layout_time(layout_int(death, "at_usec", -1), when),
+		    layout_text(death, "what", "?"), *status ? ", " : "", status,
+		    *reason ? ": " : "", reason, who);
+}
+
+static void print_deaths(FILE *file, const json_t *instance)
+{
+	const json_t *deaths = json_object_get(instance, "deaths");
+	size_t n = json_array_size(deaths);
+
+	for (size_t i = n > DEATHS_SHOWN ? n - DEATHS_SHOWN : 0; i < n; i++)
+		print_death(file, json_array_get(deaths, i));
+}
+
+static void print_suspects(FILE *file, const json_t *instance)
+{
+	const json_t *suspect;
+	char user[LAYOUT_TEXT_MAX];
+	size_t i;
+
+	json_array_foreach(json_object_get(instance, "suspects"), i, suspect)
+	{
+		const char *name = layout_text(suspect, "name", "");
+
+		layout_line(file,
+			    "  suspect     %s%s%s: there at %" PRId64 " losses, faulted %" PRId64
+			    " times\n",
+			    layout_user(layout_int(suspect, "uid", -1), user), *name ? ", " : "",
+			    name, layout_int(suspect, "present", 0),
+			    layout_int(suspect, "faults", 0));
+	}
+}
+
+void instance_text_print(FILE *file, const json_t *instance, const json_t *leases, int64_t now_usec)
+{
+	const char *name = layout_text(instance, "name", "?");
+
+	layout_line(file, "%s (%s)\n", name, layout_text(instance, "kind", "?"));
+	print_devices(file, instance);
+	print_state(file, instance, now_usec);
+	print_use(file, instance);
+	print_daemons(file, instance);
+	print_deaths(file, instance);
+	print_suspects(file, instance);
+	(void)lease_table_print(file, leases, name, now_usec, 2);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/* The client's words: shell quoting, sentences for errors, notices, tables' fields. */
+#include <check.h>
+
+#include "cli.h"
+#include "explain.h"
+#include "grant.h"
+#include "layout.h"
+#include "notice.h"
+#include "proto.h"
+#include "shell.h"
+
+static const struct {
+	const char *text, *quoted;
+} quotes[] = {
+	{"", "''"},
+	{"GPU-1b52", "'GPU-1b52'"},
+	{"a b", "'a b'"},
+	{"it's", "'it'\\''s'"},
+	{"$(x) `y` \"z\" \\", "'$(x) `y` \"z\" \\'"},
+};
+
+START_TEST(test_quote)
+{
+	_cleanup_free_ char *text = NULL;
+	size_t size;
+	FILE *file = open_memstream(&text, &size);
+
+	shell_quote(file, quotes[_i].text);
+	(void)fclose(file);
+	ck_assert_str_eq(text, quotes[_i].quoted);
+}
+END_TEST
+
+static const struct {
+	const char *error, *parameters, *part;
+	int exit_status;
+} errors[] = {
+	{PROTO_NO_SUCH_DEVICE, "{\"selector\": \"7\"}", "no device matches \"7\"", CLI_FAILED},
+	{PROTO_NO_SUCH_LEASE, "{\"id\": \"L9\"}", "no lease \"L9\"", CLI_FAILED},
+	{PROTO_NOT_READY, "{\"instance\": \"GPU-a\", \"state\": \"backoff\", \"reason\": null}",
+	 "GPU-a is backoff; see", CLI_FAILED},
+	{PROTO_BUSY, "{\"reason\": \"full: 4/4\"}", "full: 4/4", CLI_FAILED},
+	{PROTO_BUSY, "{\"reason\": 4}", "no reason given", CLI_FAILED},
+	{PROTO_TIMED_OUT, "{\"waited_ms\": 1500, \"reason\": \"full\"}",
+	 "timed out after 1.500 s: full", CLI_TIMED_OUT},
+	{PROTO_INVALID_REQUEST, "{\"field\": \"count\", \"reason\": \"too many\"}",
+	 "refused: count: too many", CLI_FAILED},
+	{PROTO_INVALID_REQUEST, "{\"reason\": \"too many\"}", "refused: too many", CLI_FAILED},
+	{VARLINK_METHOD_NOT_IMPLEMENTED, "{}", "does not support drain", CLI_FAILED},
+	{"a.b.C", "null", "\"a.b.C\"", CLI_FAILED},
+};
+
+START_TEST(test_explain)
+{
+	_cleanup_(json_decrefp) json_t *parameters =
+		json_loads(errors[_i].parameters, JSON_DECODE_ANY, NULL);
+	struct explain_context context = {"drain", "/s"};
+	char text[256];
+
+	explain_error(&context, errors[_i].error, parameters, text, sizeof(text));
+	ck_assert_msg(strstr(text, errors[_i].part) != NULL, "%s", text);
+	ck_assert_int_eq(explain_exit_status(errors[_i].error), errors[_i].exit_status);
+}
+END_TEST
+
+static const struct {
+	const char *lease;
+	int result;
+} leases[] = {
+	{"{\"id\": \"L1\", \"pipe_directory\": \"/d\", \"environment\": {\"A_1\": \"x\"}}", 0},
+	{"{\"pipe_directory\": \"/d\", \"environment\": {\"A\": \"x\"}}", -EBADMSG},
+	{"{\"id\": \"L1\", \"environment\": {\"A\": \"x\"}}", -EBADMSG},
+	{"{\"id\": \"L1\", \"pipe_directory\": \"/d\", \"environment\": {}}", -EBADMSG},
+	{"{\"id\": \"L1\", \"pipe_directory\": \"/d\", \"environment\": {\"A;b\": \"x\"}}",
+	 -EBADMSG},
+	{"{\"id\": \"L1\", \"pipe_directory\": \"/d\", \"environment\": {\"1A\": \"x\"}}",
+	 -EBADMSG},
+	{"{\"id\": \"L1\", \"pipe_directory\": \"/d\", \"environment\": {\"A\": \"x\\ny\"}}",
+	 -EBADMSG},
+	{"{\"id\": \"L1\", \"pipe_directory\": \"/d\", \"environment\": {\"A\": 3}}", -EBADMSG},
+	{"[]", -EBADMSG},
+};
+
+START_TEST(test_grant)
+{
+	_cleanup_(json_decrefp) json_t *lease = json_loads(leases[_i].lease, 0, NULL);
+	_cleanup_(grant_done) struct grant grant;
+	const char *reason = NULL;
+
+	ck_assert_int_eq(grant_init(&grant, lease, &reason), leases[_i].result);
+	ck_assert_int_eq(reason != NULL, leases[_i].result != 0);
+}
+END_TEST
+
+START_TEST(test_clear_environment)
+{
+	ck_assert_int_eq(clearenv(), 0);
+	(void)setenv("CUDA_MPS_PIPE_DIRECTORY", "x", 1);
+	(void)setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+	(void)setenv("MPS_SUPERVISOR_LEASE", "L1", 1);
+	(void)setenv("CUDA_MPS_ANYTHING", "x", 1);
+	grant_clear_environment();
+	ck_assert_str_eq(environ[0], "CUDA_VISIBLE_DEVICES=1");
+	ck_assert_ptr_null(environ[1]);
+}
+END_TEST
+
+static const struct {
+	const char *parameters;
+	enum notice notice;
+	const char *part;
+} notices[] = {
+	{"{\"what\": \"granted\", \"lease\": {\"id\": \"L1\"}}", NOTICE_NONE, ""},
+	{"{\"what\": 3}", NOTICE_NONE, ""},
+	{"[]", NOTICE_NONE, ""},
+	{"{\"what\": \"interrupted\", \"lease\": {\"id\": \"L1\"}, \"event\": "
+	 "{\"message\": \"it died\", \"hit_leases\": [\"L1\", \"L2\", 3, \"L4\"]}}",
+	 NOTICE_INTERRUPTED, "lease L1 was interrupted: it died (also hit: L2, L4);"},
+	{"{\"what\": \"interrupted\", \"event\": {\"hit_leases\": [\"L1\"]}, \"lease\": "
+	 "{\"id\": \"L1\"}}",
+	 NOTICE_INTERRUPTED, "lease L1 was interrupted: no reason given;"},
+	{"{\"what\": \"revoked\", \"event\": null}", NOTICE_REVOKED, "lease ? was revoked"},
+};
+
+START_TEST(test_notice)
+{
+	_cleanup_(json_decrefp) json_t *parameters = json_loads(notices[_i].parameters, 0, NULL);
+	char text[512] = "";
+
+	ck_assert_int_eq(notice_read(parameters, text, sizeof(text)), notices[_i].notice);
+	ck_assert_msg(strstr(text, notices[_i].part) != NULL, "%s", text);
+}
+END_TEST
+
+START_TEST(test_sanitize)
+{
+	char text[] = "a\033[2J\x7f\n\xc2\x9b"
+		      "31m \xc3\xa9";
+
+	cli_sanitize(text);
+	ck_assert_str_eq(text, "a?[2J????31m \xc3\xa9");
+}
+END_TEST
+
+START_TEST(test_values)
+{
+	char text[LAYOUT_TEXT_MAX];
+
+	ck_assert_str_eq(layout_bytes(INT64_C(2) << 30, text), "2.0G");
+	ck_assert_str_eq(layout_bytes(0, text), "0.0K");
+	ck_assert_str_eq(layout_bytes(INT64_MAX, text), "8388608.0T");
+	ck_assert_str_eq(layout_duration(59 * (int64_t)USEC_PER_SEC, text), "59s");
+	ck_assert_str_eq(layout_duration(3661 * (int64_t)USEC_PER_SEC, text), "1h 1m");
+	ck_assert_str_eq(layout_duration(90000 * (int64_t)USEC_PER_SEC, text), "1d 1h");
+	ck_assert_str_eq(layout_duration(-1, text), "0s");
+	ck_assert_str_eq(layout_time(-1, text), "-");
+	ck_assert_str_eq(layout_user(-1, text), "-");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("client_text");
+	TCase *tcase = tcase_create("all");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_add_loop_test(tcase, test_quote, 0, ELEMENTSOF(quotes));
+	tcase_add_loop_test(tcase, test_explain, 0, ELEMENTSOF(errors));
+	tcase_add_loop_test(tcase, test_grant, 0, ELEMENTSOF(leases));
+	tcase_add_test(tcase, test_clear_environment);
+	tcase_add_loop_test(tcase, test_notice, 0, ELEMENTSOF(notices));
+	tcase_add_test(tcase, test_sanitize);
+	tcase_add_test(tcase, test_values);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
