@@ -1,0 +1,672 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+#
+# `mpsctl lease`, with a command and without: what the job sees, exit statuses, signals, users, and
+# that a lease ends when it should. Also `release`, `leases`, `status` and `monitor` as commands.
+#
+# shellcheck disable=SC2154 # output and stderr are bats'
+# shellcheck disable=SC2016 # for another shell, or jq
+# shellcheck disable=SC2030,SC2031 # each test is a subshell of its own, and meant to be
+
+load lib
+
+setup() {
+	prepare
+}
+
+teardown() {
+	clean_up
+}
+
+one_line() {
+	[[ -n $1 && $1 != *$'\n'* && $1 == mpsctl:* ]]
+}
+
+# refused STATUS REGEX OPTION…: with that status, nothing on standard output, one line that matches.
+refused() {
+	local status=$1 regex=$2
+	shift 2
+	run "-$status" --separate-stderr ctl lease "$@"
+	echo "lease $*: $stderr"
+	[[ -z $output && $stderr =~ $regex ]]
+	one_line "$stderr"
+}
+
+# ---------------------------------------------------------------- with a command
+
+@test "the job's environment: exactly the lease's, and the rest untouched" {
+	start_supervisor
+	env -i PATH="$BIN:/usr/bin:/bin" MPS_SUPERVISOR_SOCKET="$SOCKET" KEEP='a b' CUDA_VISIBLE_DEVICES=2 \
+		CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps CUDA_MPS_LOG_DIRECTORY=/tmp/log \
+		CUDA_MPS_PROTOCOL_VERSION=3 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=7 \
+		CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1M MPS_SUPERVISOR_LEASE=x CUDA_DEVICE_ORDER=PCI_BUS_ID \
+		mpsctl lease -- sh -c 'mpsctl leases --json >'"$WORK/leases"'; exec env' >"$WORK/env"
+	id=$(jq -r '.leases[0].id' "$WORK/leases")
+	sort >"$WORK/wanted" <<-END
+		PATH=$BIN:/usr/bin:/bin
+		MPS_SUPERVISOR_SOCKET=$SOCKET
+		KEEP=a b
+		CUDA_DEVICE_ORDER=PCI_BUS_ID
+		CUDA_MPS_PIPE_DIRECTORY=$RUN/lease/$id
+		CUDA_VISIBLE_DEVICES=$GPU0
+		MPS_SUPERVISOR_LEASE=$id
+	END
+	# sh adds its own.
+	diff "$WORK/wanted" <(grep -vE '^(PWD|OLDPWD|SHLVL|_)=' "$WORK/env" | sort)
+}
+
+@test "case 6: CUDA_VISIBLE_DEVICES is the leased GPU's UUID, whatever it was" {
+	gpus 2
+	start_supervisor
+	ENVIRONMENT+=(CUDA_VISIBLE_DEVICES=2)
+	run -0 ctl lease --gpu 1 -- sh -c 'echo "$CUDA_VISIBLE_DEVICES"'
+	[[ $output == "$GPU1" ]]
+	run -0 ctl lease --gpu 1 -- cuda-client init
+	[[ $output == "mps server="*" device=$GPU1" ]]
+}
+
+@test "-t and -m: the variables; with -c, -x and --name all are listed" {
+	start_supervisor
+	background job mpsctl lease -t 25 -m 512M -c 3 -x --name 'my job' -- sh -c 'env; exec sleep 600'
+	eventually 5 says "$WORK/job.out" '^CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25$'
+	says "$WORK/job.out" '^CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=512M$'
+	leases_json '.leases | length == 1 and (.[0] | .threads_percent == 25 and .memory_bytes == 536870912
+		and .clients == 3 and .exclusive and .name == "my job" and .state == "granted"
+		and .bind == "process" and .attached == [] and .position == null
+		and .granted_usec >= .requested_usec)'
+	[[ $(leases_json '.leases[0].pid') == "$PID" ]]
+	[[ $(leases_json '.leases[0].uid') == "$EUID" ]]
+	[[ $(leases_json '.leases[0].devices[0]') == "$GPU0" ]]
+	ctl leases --json | jq '.leases[0]' | conforms Lease
+	status_json '.instances[0] | .leases == 1 and .clients_reserved == 3 and .threads_reserved_percent == 25
+		and .memory_reserved_bytes == 536870912'
+	# The environment in the listing is the job's.
+	while IFS= read -r line; do
+		grep -qxF -e "$line" "$WORK/job.out"
+	done < <(leases_json '.leases[0].environment | to_entries[] | "\(.key)=\(.value)"')
+	run -0 ctl leases
+	[[ $output == *"my job"*  && $output == *"25%"* && $output == *"512"* ]]
+	run -0 ctl status
+	[[ $output == *"$GPU0"* && $output == *ready* && $output == *"my job"* ]]
+	run -0 ctl status GPU-aaaa
+	[[ $output == *"my job"* ]]
+}
+
+@test "sizes: 20G is 20 GiB; long options are the same" {
+	start_supervisor
+	run -0 ctl lease --gpus 1 --threads 50 --memory 20G --clients 2 --exclusive --name n --wait 5 --quiet -- \
+		sh -c 'env; mpsctl leases --json'
+	[[ $output == *CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20G* && $output == *ACTIVE_THREAD_PERCENTAGE=50* ]]
+	[[ $output =~ \"memory_bytes\":\ 21474836480 && $output =~ \"exclusive\":\ true ]]
+}
+
+@test "exit status: the command's own" {
+	local status
+	start_supervisor
+	for status in 0 1 2 3 4 5 77 124; do
+		run "-$status" --separate-stderr ctl lease -- sh -c "exit $status"
+		[[ -z $output$stderr ]]
+	done
+}
+
+@test "exit status: 126 and 127, said once" {
+	start_supervisor
+	refused 127 'no-such-command.*not found' -- no-such-command
+	: >"$WORK/plain"
+	refused 126 "$WORK/plain.*ermission denied" -- "$WORK/plain"
+	refused 126 "$WORK.*" -- "$WORK"
+	eventually 2 no_leases
+}
+
+@test "exit status: 128+N, by the same signal" {
+	start_supervisor
+	run -143 ctl lease -- sh -c 'kill -TERM $$'
+	run -137 ctl lease -- sh -c 'kill -KILL $$'
+	run -134 ctl lease -- sh -c 'ulimit -c 0; kill -ABRT $$'
+	# Its parent sees the signal itself, not a status.
+	[[ $(with sh -c 'mpsctl lease -- sh -c "kill -USR1 \$\$"; kill -l $?') == USR1 ]]
+	hold job
+	kill -TERM "$PID"
+	exits_with 143 "$PID"
+	eventually 2 no_leases
+}
+
+@test "exit status: 125 for each refusal, one line with the reason" {
+	configure 'max_clients = 4;'
+	start_supervisor
+	refused 125 'threads' -t 0 -- true
+	refused 125 'threads' --threads 101 -- true
+	refused 125 'memory' -m lots -- true
+	refused 125 'frobnicate' --frobnicate -- true
+	refused 125 'wait' -w soon -- true
+	refused 125 'GPU-ffff.*status' --gpu GPU-ffff -- true
+	refused 125 '7.*status' --gpu 7 -- true
+	refused 125 '5 clients.*4' -c 5 -- true
+	refused 125 'memory' -m 999G -- true
+	refused 125 'command' --
+	hold first -x
+	refused 125 'exclusive' --no-wait -- true
+	refused 125 'timed out.*exclusive' -q -w 0.2 -- true
+	kill -TERM "$PID"
+	exits_with 143 "$PID"
+	run -0 ctl lease --no-wait -- true
+}
+
+@test "usage: exit status 2 without a command" {
+	start_supervisor
+	refused 2 'threads' -t 0
+	refused 2 'frobnicate' --frobnicate
+	refused 2 'true' true
+	refused 2 'format' --format xml
+	refused 2 'pid' --pid x
+	run -2 --separate-stderr ctl
+	one_line "$stderr"
+	run -2 --separate-stderr ctl frobnicate
+	[[ $stderr == *frobnicate* ]]
+	run -2 ctl --frobnicate status
+	run -2 ctl release
+	run -2 ctl status --frobnicate
+	run -0 --separate-stderr ctl --help
+	[[ $output == *lease*release*status*leases*monitor* && -z $stderr ]]
+	run -0 ctl lease --help
+	[[ $output == *--no-wait* ]]
+	run -0 ctl --version
+	no_leases
+}
+
+@test "waiting: time-out is 4 without a command, and takes as long as asked" {
+	start_supervisor
+	hold first -x
+	start=$(now_ms)
+	refused 4 'timed out.*exclusive' -q --wait 0.4
+	took=$(($(now_ms) - start))
+	echo "took $took ms"
+	((took >= 400 && took < 2000))
+	refused 1 'exclusive' --no-wait
+	# Who waits is told why.
+	run -125 --separate-stderr ctl lease --wait 0.2 -- true
+	[[ $stderr == "mpsctl: waiting for a lease: "*"exclusive"*$'\n'"mpsctl: timed out"* ]]
+	n_leases 0 queued
+}
+
+@test "the configured wait is the default" {
+	configure 'timeouts = { wait = 0.3; };'
+	start_supervisor
+	hold first -x
+	refused 4 'timed out' -q
+	refused 125 'timed out' -q -- true
+}
+
+@test "the job keeps process group, parent, standard streams; nothing else is open" {
+	start_supervisor
+	echo input >"$WORK/in"
+	cat >"$WORK/script" <<-'END'
+		read -r line
+		echo "$line"
+		echo err >&2
+		echo "pid $$ parent $PPID group $(ps -o pgid= -p $$ | tr -d ' ')"
+		ls -l /proc/self/fd
+	END
+	background job sh -c "exec mpsctl lease -- sh '$WORK/script' <'$WORK/in'"
+	exits_with 0 "$PID"
+	cat "$WORK/job.out"
+	[[ $(head -n 1 "$WORK/job.out") == input ]]
+	[[ $(<"$WORK/job.err") == err ]]
+	group=$(ps -o pgid= -p "$BASHPID" | tr -d ' ')
+	says "$WORK/job.out" "^pid $PID parent $BASHPID group $group$"
+	says "$WORK/job.out" " 0 -> $WORK/in$"
+	says "$WORK/job.out" " 1 -> $WORK/job.out$"
+	says "$WORK/job.out" " 2 -> $WORK/job.err$"
+	# As many as without mpsctl (bats has some of its own).
+	background plain sh -c "exec sh '$WORK/script' <'$WORK/in'"
+	exits_with 0 "$PID"
+	n_lines "$(grep -c ' -> ' "$WORK/plain.out")" "$WORK/job.out" ' -> '
+}
+
+@test "descriptors that the caller hands on reach the job" {
+	start_supervisor
+	echo seven >"$WORK/in"
+	run -0 ctl lease -- sh -c 'cat <&7' 7<"$WORK/in"
+	[[ $output == seven ]]
+}
+
+@test "a reader of the job's output sees its end with the job" {
+	start_supervisor
+	# What stays behind to tell of interruptions must not hold the pipe.
+	run -0 timeout 5 "${ENVIRONMENT[@]}" sh -c 'mpsctl lease -- sh -c "echo over" | cat'
+	[[ $output == over ]]
+}
+
+@test "the job has the terminal" {
+	start_supervisor
+	run -0 with timeout 10 script -qec 'mpsctl lease -- sh -c "tty; test -t 0 -a -t 1 -a -t 2 && ps -o stat= -p \$\$"' /dev/null
+	echo "$output"
+	[[ $output == /dev/pts/* && ${lines[1]} == *+* ]]
+}
+
+# A job that writes a line for each signal that it gets.
+readonly TRAPS='for s in HUP INT QUIT TERM USR1 USR2 CONT TSTP WINCH; do trap "echo $s" $s; done
+	echo "pid $$"; echo ready; while :; do read -rt 0.05 <> <(:); done'
+
+signals_reach() {
+	local signal
+	eventually 5 says "$WORK/job.out" '^ready$'
+	for signal in HUP INT QUIT TERM USR1 USR2 CONT TSTP WINCH; do
+		kill "-$signal" "$PID"
+		# TSTP stops mpsctl while it waits for the job beside it.
+		[[ $signal != TSTP || $1 == exec ]] || eventually 2 says "$WORK/job.out" '^TSTP$'
+		[[ $signal != TSTP || $1 == exec ]] || kill -CONT "$PID"
+		eventually 5 says "$WORK/job.out" "^$signal$"
+	done
+	kill -WINCH "$PID"
+	eventually 5 n_lines 2 "$WORK/job.out" '^WINCH$'
+	cat "$WORK/job.out"
+	for signal in HUP INT QUIT TERM USR1 USR2 TSTP; do
+		n_lines 1 "$WORK/job.out" "^$signal$"
+	done
+}
+
+@test "signals to mpsctl's pid reach the job once" {
+	start_supervisor
+	background job env --default-signal=INT,QUIT mpsctl lease -- bash -c "$TRAPS"
+	signals_reach exec
+	n_lines 1 "$WORK/job.out" '^CONT$'
+}
+
+@test "signals to mpsctl's pid reach the job once: --on-loss rerun" {
+	start_supervisor
+	background job env --default-signal=INT,QUIT mpsctl lease --on-loss rerun -- bash -c "$TRAPS"
+	signals_reach rerun
+	kill -KILL "$(sed -n 's/^pid //p' "$WORK/job.out")"
+	exits_with 137 "$PID"
+}
+
+@test "ignored and blocked signals stay so; SIGPIPE is the job's own" {
+	start_supervisor
+	run -0 with env --ignore-signal=USR1 --block-signal=USR2 mpsctl lease -- grep -E '^Sig(Blk|Ign):' /proc/self/status
+	echo "$output"
+	job=$output
+	run -0 with env --ignore-signal=USR1 --block-signal=USR2 grep -E '^Sig(Blk|Ign):' /proc/self/status
+	[[ $job == "$output" ]]
+}
+
+@test "--on-loss: notify tells, terminate ends the job, rerun runs it again" {
+	start_supervisor
+	background told mpsctl lease --name told -- sh -c 'cuda-client hold; echo "client $?"; exec sleep 600'
+	background ended mpsctl lease --name ended --on-loss terminate -- cuda-client stubborn hold 600
+	background again mpsctl lease --name again --on-loss rerun --reruns 1 -- cuda-client hold 600
+	eventually 10 says "$WORK/ended.out" '^mps server='
+	eventually 10 says "$WORK/again.out" '^mps server='
+	eventually 10 n_leases 3
+	ended=${STARTED[1]} again=${STARTED[2]}
+	kill -KILL "$(server_pid)"
+	eventually 5 n_lines 1 "$WORK/told.err" 'interrupted'
+	eventually 5 n_lines 2 "$WORK/again.out" '^mps server='
+	granted told
+	granted again
+	# It ignores SIGTERM, so this is SIGTERM and then SIGKILL.
+	says "$WORK/ended.err" 'SIGTERM'
+	exits_with 137 "$ended"
+	# One rerun is used up.
+	kill -KILL "$(server_pid)"
+	exits_with 10 "$again"
+	says "$WORK/again.err" 'reruns 1'
+}
+
+@test "--fallback time-slicing: without a supervisor, and without MPS variables" {
+	ENVIRONMENT+=(CUDA_MPS_PIPE_DIRECTORY=/x CUDA_MPS_LOG_DIRECTORY=/x CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=5
+		CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G MPS_SUPERVISOR_LEASE=x CUDA_VISIBLE_DEVICES=0)
+	run -5 --separate-stderr ctl lease --fallback time-slicing -- sh -c 'env; exit 5'
+	echo "$output"
+	[[ $output != *CUDA_MPS_* && $output != *MPS_SUPERVISOR_LEASE* && $output == *CUDA_VISIBLE_DEVICES=0* ]]
+	one_line "$stderr"
+	[[ $stderr == *"$SOCKET"*without\ MPS* ]]
+	run -125 ctl lease --fallback none -- true
+	start_supervisor
+	hold first -x
+	run -0 --separate-stderr ctl lease --no-wait --fallback time-slicing -- env
+	[[ $output != *CUDA_MPS_* && $stderr == *exclusive*without\ MPS* ]]
+	# With a lease nothing is said.
+	kill -TERM "$PID"
+	run -0 --separate-stderr ctl lease --fallback time-slicing -- env
+	[[ $output == *CUDA_MPS_PIPE_DIRECTORY=$RUN/lease/* && -z $stderr ]]
+	# A wrong request is not a reason to do without.
+	run -125 ctl lease --fallback time-slicing -t 0 -- true
+}
+
+# ---------------------------------------------------------------- the lease's directory
+
+@test "the lease's directory: mode, owner, the control socket alone; gone with the lease" {
+	start_supervisor
+	hold first
+	directory=$(leases_json '.leases[0].pipe_directory')
+	[[ $directory == "$RUN/lease/"* ]]
+	[[ $(stat -c '%a %u' "$directory") == "700 $EUID" ]]
+	[[ $(ls -A "$directory") == control && -S $directory/control ]]
+	[[ $directory/control -ef $(find "$RUN/instance" -name control) ]]
+	run -0 with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	[[ $output == "mps server="* ]]
+	kill -KILL "$PID"
+	eventually 2 test ! -e "$directory"
+	no_leases
+	# What starts later with the old environment reaches nothing.
+	run -0 with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	[[ $output == no-mps ]]
+}
+
+@test "directories: nobody else gets to an instance or a lease" {
+	need_root
+	start_supervisor
+	AS=1000 hold first
+	directory=$(leases_json '.leases[0].pipe_directory')
+	[[ $(stat -c '%a %u' "$directory") == "700 1000" ]]
+	[[ $(stat -c '%a %u' "$RUN" "$RUN/state") == $'755 0\n700 0' ]]
+	[[ $(stat -c '%a' "$SOCKET") == 666 ]]
+	instance=$(find "$RUN/instance" -mindepth 1 -maxdepth 1)
+	AS=1000 run -0 with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	[[ $output == "mps server="* ]]
+	for path in "$directory" "$instance"; do
+		AS=1001 run -0 with env CUDA_MPS_PIPE_DIRECTORY="$path" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+		[[ $output == no-mps ]]
+	done
+	AS=1001 run -2 with ls "$directory"
+	kill -KILL "$PID"
+	eventually 2 no_leases
+	AS=1000 run -0 with env CUDA_MPS_PIPE_DIRECTORY="$instance" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	[[ $output == no-mps ]]
+}
+
+# ---------------------------------------------------------------- without a command
+
+@test "formats: shell, env, path, json" {
+	start_supervisor
+	run -0 --separate-stderr ctl lease --pid $$ -t 25
+	exports=$output
+	[[ -z $stderr && $output =~ export\ CUDA_MPS_PIPE_DIRECTORY=\'$RUN/lease/ ]]
+	# Every export is of that form.
+	run ! grep -qvE "^export [A-Z_]+='[^']*'$" <(grep '^export' <<<"$output")
+	(
+		CUDA_MPS_LOG_DIRECTORY=/x CUDA_MPS_PROTOCOL_VERSION=3
+		export CUDA_MPS_LOG_DIRECTORY CUDA_MPS_PROTOCOL_VERSION
+		eval "$exports"
+		env | grep -E '^(CUDA_MPS_|CUDA_VISIBLE_DEVICES|MPS_SUPERVISOR_LEASE)' | sort >"$WORK/shell"
+	)
+	id=$(sed -n 's/^MPS_SUPERVISOR_LEASE=//p' "$WORK/shell")
+	leases_json --arg id "$id" '.leases[] | select(.id == $id) | .environment | to_entries[] | "\(.key)=\(.value)"' |
+		sort | diff "$WORK/shell" -
+	run -0 ctl lease --pid $$ --format shell
+	[[ $output == "export "* ]]
+	run -0 ctl lease --pid $$ --format env
+	[[ $output =~ (^|$'\n')CUDA_VISIBLE_DEVICES=$GPU0($'\n'|$) && $output != *export* ]]
+	run -0 ctl lease --pid $$ --format path
+	[[ $output == "$RUN/lease/"* && -S $output/control ]]
+	run -0 ctl lease --pid $$ --format json --name j
+	[[ $(jq -r .pipe_directory <<<"$output") == "$RUN/lease/"* ]]
+	conforms Lease <<<"$output"
+	# Exactly the lease of the listing.
+	leases_json -S '.leases[] | select(.name == "j")' | diff <(jq -S . <<<"$output") -
+	for id in $(leases_json '.leases[].id'); do
+		ctl release "$id"
+	done
+	no_leases
+}
+
+shell_lease() {
+	cat >"$WORK/script" <<-'END'
+		eval "$(mpsctl lease --name shell)" || exit
+		echo "shell $$"
+		cuda-client init
+		read -r line <"$1"
+	END
+	mkfifo "$WORK/fifo"
+	background shell "$1" "$WORK/script" "$WORK/fifo"
+	eventually 5 says "$WORK/shell.out" '^mps server='
+	granted shell
+	[[ $(leases_json '.leases[0].pid') == "$PID" && $(leases_json '.leases[0].bind') == process ]]
+	echo go >"$WORK/fifo"
+	exits_with 0 "$PID"
+	eventually 2 no_leases
+}
+
+@test "eval in dash: the lease is the shell's" {
+	start_supervisor
+	shell_lease dash
+}
+
+@test "eval in bash: the lease is the shell's" {
+	start_supervisor
+	shell_lease bash
+}
+
+@test "--pid: lives with another process" {
+	start_supervisor
+	background other sleep 600
+	other=$PID
+	run -0 ctl lease --pid "$other" --name other
+	granted other
+	[[ $(leases_json '.leases[0].pid') == "$other" ]]
+	kill -KILL "$other"
+	eventually 2 no_leases
+	run -1 --separate-stderr ctl lease --pid "$other"
+	[[ -z $output ]]
+	one_line "$stderr"
+}
+
+@test "--detach: until it is released; for administrators" {
+	start_supervisor
+	run -0 ctl lease --detach --name d --format json
+	id=$(jq -r .id <<<"$output")
+	leases_json '.leases[0] | .bind == "none" and .pid == null'
+	if ((EUID == 0)); then
+		AS=1000 run -1 --separate-stderr ctl lease --detach
+		[[ -z $output && $stderr == *administrators* ]]
+		AS=1000 run -1 --separate-stderr ctl lease --uid 1001
+		[[ -z $output && $stderr == *administrators* ]]
+	fi
+	granted d
+	ctl release "$id"
+	no_leases
+}
+
+@test "--uid: an administrator's lease for another user" {
+	need_root
+	start_supervisor
+	run -0 ctl lease --detach --uid 1000 --format json
+	[[ $(jq .uid <<<"$output") == 1000 ]]
+	directory=$(jq -r .pipe_directory <<<"$output")
+	[[ $(stat -c %u "$directory") == 1000 ]]
+	AS=1000 run -0 with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	[[ $output == "mps server="* ]]
+	AS=1000 ctl release "$(leases_json '.leases[0].id')"
+	no_leases
+}
+
+# ---------------------------------------------------------------- release, users
+
+@test "release: one's own; several; unknown ones are named" {
+	start_supervisor
+	hold first
+	hold second
+	run -1 --separate-stderr ctl release "$(lease_id first)" 00000bad
+	one_line "$stderr"
+	[[ $stderr == *00000bad* ]]
+	n_leases 1
+	granted second
+	# The job is told, once, and runs on.
+	eventually 2 n_lines 1 "$WORK/first.err" 'revoked'
+	run ! gone "${STARTED[0]}"
+	ctl release "$(lease_id second)"
+	no_leases
+}
+
+@test "release: not another user's, but an administrator any" {
+	need_root
+	configure 'multi_user = true;'
+	start_supervisor
+	AS=1000 hold first
+	id=$(lease_id first)
+	AS=1001 run -1 --separate-stderr ctl release "$id"
+	one_line "$stderr"
+	[[ $stderr == *"another user"* ]]
+	granted first
+	ctl release "$id"
+	no_leases
+	AS=1000 hold second
+	AS=1000 ctl release "$(lease_id second)"
+	no_leases
+}
+
+@test "access: lease_groups and admin_groups" {
+	need_root
+	configure 'access = { lease_groups = [ "users" ]; admin_groups = [ "adm" ]; };'
+	start_supervisor
+	users=$(getent group users | cut -d: -f3) adm=$(getent group adm | cut -d: -f3)
+	AS=1000 run -125 --separate-stderr ctl lease -- true
+	[[ $stderr == *ermission*lease_groups* ]]
+	run -0 with setpriv --reuid 1000 --regid 1000 --groups "$users" mpsctl lease -- true
+	run -0 with setpriv --reuid 1000 --regid "$adm" --clear-groups mpsctl lease --detach --format path
+	# Everybody may look.
+	AS=1000 run -0 ctl status --json
+	AS=1000 run -0 ctl leases --json
+	AS=1001 run -1 ctl release "$(leases_json '.leases[0].id')"
+	run -0 with setpriv --reuid 1001 --regid 1001 --groups "$adm" mpsctl release "$(leases_json '.leases[0].id')"
+	no_leases
+}
+
+@test "access: max_leases_per_user" {
+	configure 'access = { max_leases_per_user = 2; };'
+	start_supervisor
+	hold first
+	hold second
+	refused 125 '2' -w 5 -- true
+	kill -KILL "$PID"
+	eventually 2 n_leases 1
+	run -0 ctl lease -w 5 -- true
+}
+
+@test "case 39: a second user is told why it waits, and is granted after the first" {
+	need_root
+	start_supervisor
+	AS=1000 hold_attached first
+	start=$(now_ms)
+	AS=1001 background second mpsctl lease --name second -- cuda-client init
+	second=$PID
+	eventually 5 says "$WORK/second.err" '1000'
+	echo "told after $(($(now_ms) - start)) ms: $(<"$WORK/second.err")"
+	(($(now_ms) - start < 1000))
+	queued second
+	leases_json '.leases[] | select(.name == "second") | .position == 1 and (.reason | test("1000"))'
+	AS=1001 run -125 --separate-stderr ctl lease --no-wait -- true
+	[[ $stderr == *1000* ]]
+	AS=1001 run -1 ctl lease --no-wait
+	# The same user gets in meanwhile only in its turn, which is behind the second.
+	AS=1000 run -125 ctl lease -q -w 0.2 -- true
+	kill -TERM "${STARTED[0]}"
+	exits_with 0 "$second"
+	says "$WORK/second.out" '^mps server='
+}
+
+@test "multi_user: several users at a time in one server" {
+	need_root
+	configure 'multi_user = true;'
+	start_supervisor
+	AS=1000 hold_attached first
+	AS=1001 run -0 ctl lease --no-wait -- cuda-client init
+	[[ $output == "mps server=$(server_pid) "* ]]
+}
+
+@test "two devices: spread by user, a second user gets the other device" {
+	need_root
+	gpus 2
+	start_supervisor
+	AS=1000 hold first
+	AS=1001 hold second
+	[[ $(leases_json '[.leases[].devices[0]] | unique | length') == 2 ]]
+	# A named device that the other user has: waits, is not moved.
+	device=$(leases_json '.leases[] | select(.name == "first") | .devices[0]')
+	AS=1001 run -125 --separate-stderr ctl lease --gpu "$device" --no-wait -- true
+	[[ $stderr == *1000* ]]
+	for selector in 0 1 GPU-aaaa 00000000:00:07.0 all; do
+		run -125 ctl lease --gpu "$selector" --no-wait -- true
+	done
+}
+
+# ---------------------------------------------------------------- no supervisor; the other commands
+
+@test "no supervisor: exit 3 or 125, and the socket is named" {
+	local command
+	for command in status leases monitor "release x" "lease"; do
+		# shellcheck disable=SC2086 # words
+		run -3 --separate-stderr ctl $command
+		echo "$command: $stderr"
+		[[ -z $output && $stderr == *"$SOCKET"* ]]
+		one_line "$stderr"
+	done
+	refused 125 "$SOCKET" -- true
+	run -3 --separate-stderr ctl --socket "$WORK/other" status
+	[[ $stderr == *"$WORK/other"* ]]
+	# A socket that nobody serves any more.
+	start_supervisor
+	kill -KILL "$SUPERVISOR"
+	eventually 2 gone "$SUPERVISOR"
+	SUPERVISOR=
+	run -3 --separate-stderr ctl status
+	[[ $stderr == *"$SOCKET"* ]]
+	refused 125 "$SOCKET" -- true
+}
+
+@test "status --json and leases --json: exactly the supervisor's answers" {
+	gpus 2
+	start_supervisor
+	hold_attached first -t 10 --gpu 1
+	background waits mpsctl lease --name waits -x --gpu 1 -- true
+	eventually 5 queued waits
+	call ListLeases | jq -S .parameters | diff - <(ctl leases --json | jq -S .)
+	ctl leases --json | jq '.leases[0]' | conforms Lease
+	ctl leases --json | jq '.leases[1]' | conforms Lease
+	# Counters move between the two.
+	call GetStatus | jq -S '.parameters | del(.counters)' | diff - <(ctl status --json | jq -S 'del(.counters)')
+	ctl status --json >"$WORK/status"
+	jq -e '(keys == ["counters", "instances", "pid", "started_usec", "version"]) and (.instances | length == 2)
+		and (.counters | all(.[]; type == "number"))' "$WORK/status"
+	[[ $(jq .pid "$WORK/status") == "$SUPERVISOR" ]]
+	for i in 0 1; do
+		jq ".instances[$i]" "$WORK/status" | conforms Instance
+		jq ".instances[$i].devices[0]" "$WORK/status" | conforms Device
+	done
+	server=$(jq '[.instances[].servers[]][0]' "$WORK/status")
+	conforms Server <<<"$server"
+	[[ $(jq -r .state <<<"$server") == ACTIVE && $(jq .uid <<<"$server") == "$EUID" ]]
+	run -0 ctl status --json GPU-bbbb
+	run -1 --separate-stderr ctl status GPU-ffff
+	[[ $stderr == *GPU-ffff* ]]
+}
+
+has_events() {
+	[[ $(jq -r .kind "$WORK/monitor.out" | sort -u | wc -l) -ge $1 ]]
+}
+
+monitored() {
+	status_json '.counters.connections_accepted >= 1' >/dev/null && [[ -n $(ctl leases --json) ]] &&
+		ctl lease -- true && [[ -s $WORK/monitor.out ]]
+}
+
+@test "monitor --json: one event a line, as they happen" {
+	start_supervisor
+	background monitor mpsctl monitor --json
+	monitor=$PID
+	eventually 5 monitored
+	hold first
+	id=$(lease_id first)
+	kill -KILL "$PID"
+	eventually 2 no_leases
+	eventually 2 has_events 2
+	while IFS= read -r line; do
+		conforms Event <<<"$line"
+	done <"$WORK/monitor.out"
+	# Granted, then ended, once each.
+	jq -se --arg id "$id" '[.[] | select(.lease == $id) | .kind] | length == 2' "$WORK/monitor.out"
+	kill -TERM "$monitor"
+	exits_with 143 "$monitor"
+	run -0 timeout --preserve-status -s INT 0.3 "${ENVIRONMENT[@]}" mpsctl monitor || ((status == 130))
+}
