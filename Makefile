@@ -7,7 +7,7 @@
 VERSION := 0.1.0
 BUILD ?= build
 PREFIX ?= /usr/local
-SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
+SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 DESTDIR ?=
 ifeq ($(origin CC),default)
@@ -59,7 +59,7 @@ SCRIPTS := $(wildcard tools/*) .ci/run tests/gpu/check-gpu $(wildcard tests/benc
 MAN_SRC := $(wildcard docs/man/*.scd)
 ALL_SRC := $(COMMON_SRC) $(CORE_SRC) $(OS_SRC) $(wildcard daemon/*.c client/*.c)
 ALL_C := $(wildcard $(foreach d,common daemon daemon/core daemon/os client tests/unit tests/sim \
-	tests/fuzz tests/bench tests/standin tests/standin/lib tests/gpu,$(d)/*.c $(d)/*.h))
+	tests/fuzz tests/bench tests/integration tests/standin tests/standin/lib tests/gpu,$(d)/*.c $(d)/*.h))
 HEADERS := $(wildcard common/*.h daemon/*.h daemon/core/*.h daemon/os/*.h client/*.h)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -94,8 +94,15 @@ $(call objects,$(COMMON_SRC)): | $(BUILD)/gen/io.mps-supervisor.varlink.inc \
 	$(BUILD)/gen/org.varlink.service.varlink.inc
 $(BUILD)/common/proto.o: $(wildcard common/*.varlink)
 
+# Built anew when the flags are others than last time.
+FLAGS = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS)
+$(BUILD)/flags: force
+	@mkdir -p $(@D)
+	@echo '$(subst ','\'',$(FLAGS))' | cmp -s - $@ || echo '$(subst ','\'',$(FLAGS))' > $@
+.PHONY: force
+
 define compile-rule
-$(BUILD)/$(1)/%.o: $(1)/%.c Makefile
+$(BUILD)/$(1)/%.o: $(1)/%.c Makefile $(BUILD)/flags
 	@mkdir -p $$(@D)
 	$(call say,CC,$$@)
 	$(Q)$$(compile) $$(INCLUDE_$(2)) $$(call pkg-flags,--cflags,$$(PROGRAM_PACKAGES)) -c -o $$@ $$<
@@ -143,6 +150,17 @@ $(BUILD)/standin/%: tests/standin/%.c $(STANDIN_LIB_SRC) $(wildcard tests/standi
 	$(call say,CC,$@)
 	$(Q)$(compile) -Itests/standin/lib $(ALL_LDFLAGS) -o $@ $< $(STANDIN_LIB_SRC) -lpthread
 
+$(BUILD)/rawsock: tests/integration/rawsock.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(compile) $(ALL_LDFLAGS) -o $@ $<
+
+# The core alone: it is pure.
+$(BUILD)/sim: tests/sim/sim.c $(BUILD)/libcore.a $(BUILD)/libcommon.a Makefile
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(compile) $(INCLUDE_core) $(ALL_LDFLAGS) -o $@ $< $(BUILD)/libcore.a $(BUILD)/libcommon.a
+
 $(BUILD)/gpu/cuda_client: $(GPU_SRC) $(wildcard tests/gpu/*.h) Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
@@ -162,7 +180,7 @@ deps-ci: deps-check
 	@tools/deps ci
 
 .PHONY: tests-built
-tests-built: programs $(UNIT_TESTS) $(STANDINS)
+tests-built: programs $(UNIT_TESTS) $(STANDINS) $(BUILD)/rawsock $(BUILD)/sim
 
 TEST_ENVIRONMENT = MPS_BUILD=$(abspath $(BUILD)) MPS_REAL_DIR=$(CURDIR)/build/nvidia/535 \
 	STANDIN_DIR=$(abspath $(BUILD))/standin
@@ -170,6 +188,7 @@ TEST_ENVIRONMENT = MPS_BUILD=$(abspath $(BUILD)) MPS_REAL_DIR=$(CURDIR)/build/nv
 .PHONY: check check-unit check-integration
 check: deps-check
 	@$(MAKE) --no-print-directory tests-built check-core check-headers
+	@$(BUILD)/sim 200000
 	@$(TEST_ENVIRONMENT) tools/run-tests $(BUILD)/test-logs $(UNIT_TESTS) $(BATS)
 check-unit: $(UNIT_TESTS)
 	@$(TEST_ENVIRONMENT) tools/run-tests $(BUILD)/test-logs $(UNIT_TESTS)
@@ -212,6 +231,12 @@ $(BUILD)/headers/%.h.ok: %.h
 		$(INCLUDE_daemon) -Iclient $(call pkg-flags,--cflags,$(PROGRAM_PACKAGES))
 	@touch $@
 
+# A seeded simulation; SIM_SEED replays one.
+.PHONY: sim
+SIM_EVENTS ?= 1000000
+sim: $(BUILD)/sim
+	$(BUILD)/sim $(SIM_EVENTS) $(SIM_SEED)
+
 # ---------------------------------------------------------------- a GPU
 
 GPU_BUNDLE := build/gpu-bundle
@@ -250,16 +275,18 @@ lint:
 	shellcheck -s bats $(BATS) $(wildcard tests/integration/*.bash)
 	cppcheck --quiet --std=c11 --language=c --enable=warning,portability,performance \
 		--error-exitcode=1 --inline-suppr --suppress=missingInclude --suppress=memleak \
-		--suppress=resourceLeak -D_GNU_SOURCE -DMPS_SUPERVISOR_VERSION='""' \
+		--suppress=resourceLeak --suppress=ctuuninitvar -D_GNU_SOURCE -DMPS_SUPERVISOR_VERSION='""' \
 		-DMPS_SUPERVISOR_SYSCONFDIR='""' $(INCLUDE_daemon) -Iclient $(ALL_SRC)
-	clang-tidy --quiet $(ALL_SRC) -- -std=gnu17 $(ALL_CPPFLAGS) $(INCLUDE_daemon) -Iclient \
+	@mkdir -p $(BUILD)/gen && $(MAKE) --no-print-directory $(BUILD)/common/proto.o
+	printf '%s\n' $(ALL_SRC) | xargs -P 2 -I{} clang-tidy --quiet {} -- -std=gnu17 \
+		$(ALL_CPPFLAGS) $(INCLUDE_daemon) -I$(BUILD)/gen -Iclient \
 		$(call pkg-flags,--cflags,$(PROGRAM_PACKAGES)) 2>/dev/null
 
 # GCC's analyzer understands the cleanup attribute, so it judges leaks.
 analyze:
 	@$(MAKE) --no-print-directory BUILD=build/analyze CC=gcc WERROR=-Werror OPTIMIZE=-O1 \
 		VARIANT_CFLAGS=-fanalyzer programs
-	scan-build --status-bugs -o build/scan-build --use-cc=clang \
+	scan-build --status-bugs -disable-checker unix.Malloc -o build/scan-build --use-cc=clang \
 		$(MAKE) --no-print-directory BUILD=build/scan CC=clang HARDEN= programs
 
 # ---------------------------------------------------------------- using
@@ -285,6 +312,8 @@ install: programs $(if $(shell command -v scdoc),$(MAN))
 	install -d $(DESTDIR)$(UNITDIR)
 	sed -e 's|@sbindir@|$(PREFIX)/sbin|' systemd/mps-supervisor.service.in \
 		> $(DESTDIR)$(UNITDIR)/mps-supervisor.service
+	install -D -m 644 systemd/mps-supervisor.catalog \
+		$(DESTDIR)$(PREFIX)/lib/systemd/catalog/mps-supervisor.catalog
 	install -D -m 644 client/completions/mpsctl.bash \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mpsctl
 	install -D -m 644 common/io.mps-supervisor.varlink \
@@ -295,6 +324,7 @@ install: programs $(if $(shell command -v scdoc),$(MAN))
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/sbin/mps-supervisord $(DESTDIR)$(PREFIX)/bin/mpsctl \
 		$(DESTDIR)$(UNITDIR)/mps-supervisor.service \
+		$(DESTDIR)$(PREFIX)/lib/systemd/catalog/mps-supervisor.catalog \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mpsctl \
 		$(DESTDIR)$(PREFIX)/share/varlink/io.mps-supervisor.varlink
 	for page in $(notdir $(MAN_SRC:.scd=)); do \
@@ -310,6 +340,7 @@ help:
 	@echo 'make install       DESTDIR=, PREFIX=/usr/local, SYSCONFDIR=, UNITDIR='
 	@echo 'make deps          installs what building and testing needs'
 	@echo 'make check-asan    the tests under AddressSanitizer and UBSan'
+	@echo 'make sim           a million random events through the core (SIM_SEED=N replays)'
 	@echo 'make check-valgrind   the unit tests under valgrind'
 	@echo 'make check-gpu     the tests that need a GPU (make gpu-bundle collects what to carry there)'
 	@echo 'make bench         measures what a lease costs'

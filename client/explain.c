@@ -57,7 +57,11 @@ static void not_ready(const struct sentence *s)
 
 static void busy(const struct sentence *s)
 {
-	SAY(s, "no place is free: %s; queue for one with --wait SEC", field(s, "reason"));
+	/* Only who could have queued is told its position. */
+	bool could_wait = json_is_integer(json_object_get(s->parameters, "position"));
+
+	SAY(s, "no place is free: %s%s", field(s, "reason"),
+	    could_wait ? "; queue for one with --wait SEC" : "");
 }
 
 static void timed_out(const struct sentence *s)
@@ -106,8 +110,7 @@ static void invalid_request(const struct sentence *s)
 
 static void not_supported(const struct sentence *s)
 {
-	SAY(s, "this supervisor does not support %s; is it older than mpsctl?",
-	    s->context->command);
+	SAY(s, "this supervisor does not support %s", s->context->command);
 }
 
 static void invalid_parameter(const struct sentence *s)

@@ -85,28 +85,57 @@ static void print_daemons(FILE *file, const json_t *instance)
 		layout_line(file, "  processes   none%s\n", list);
 }
 
-static void print_death(FILE *file, const json_t *death)
+/* "pids 12, 34" or "leases 7f3a…", as the array holds numbers or strings. */
+static void print_hit(FILE *file, const json_t *array, const char *what)
+{
+	char list[LIST_MAX] = "";
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach(array, i, item)
+	{
+		size_t length = strlen(list);
+
+		if (json_is_string(item))
+			(void)text_format(list + length, sizeof(list) - length, "%s%s",
+					  i ? ", " : "", json_string_value(item));
+		else
+			(void)text_format(list + length, sizeof(list) - length, "%s%" PRId64,
+					  i ? ", " : "", (int64_t)json_integer_value(item));
+	}
+	if (json_array_size(array) > 0)
+		layout_line(file, "    hit       %s %s\n", what, list);
+}
+
+/* A reason is a sentence, and below it the last lines that MPS wrote. */
+static void print_death(FILE *file, const json_t *death, bool with_lines)
 {
 	const char *status = layout_text(death, "status", "");
 	const char *reason = layout_text(death, "reason", "");
-	size_t hit = json_array_size(json_object_get(death, "hit_pids"));
-	char when[LAYOUT_TEXT_MAX], who[48] = "";
+	size_t length = strcspn(reason, "\n");
+	char when[LAYOUT_TEXT_MAX];
 
-	if (hit)
-		(void)text_format(who, sizeof(who), ", hit %zu processes", hit);
-	layout_line(file, "  death       %s %s%s%s%s%s%s\n",
+	layout_line(file, "  death       %s %s%s%s%s%.*s\n",
 		    layout_time(layout_int(death, "at_usec", -1), when),
 		    layout_text(death, "what", "?"), *status ? ", " : "", status,
-		    *reason ? ": " : "", reason, who);
+		    *reason ? ": " : "", (int)length, reason);
+	print_hit(file, json_object_get(death, "hit_pids"), "pids");
+	print_hit(file, json_object_get(death, "hit_leases"), "leases");
+	while (with_lines && reason[length] == '\n') {
+		reason += length + 1;
+		length = strcspn(reason, "\n");
+		layout_line(file, "    said      %.*s\n", (int)length, reason);
+	}
 }
 
+/* The newest comes first; its last words are shown too. */
 static void print_deaths(FILE *file, const json_t *instance)
 {
 	const json_t *deaths = json_object_get(instance, "deaths");
-	size_t n = json_array_size(deaths);
+	size_t n = MIN(json_array_size(deaths), (size_t)DEATHS_SHOWN);
 
-	for (size_t i = n > DEATHS_SHOWN ? n - DEATHS_SHOWN : 0; i < n; i++)
-		print_death(file, json_array_get(deaths, i));
+	for (size_t i = 0; i < n; i++)
+		print_death(file, json_array_get(deaths, i), i == 0);
 }
 
 static void print_suspects(FILE *file, const json_t *instance)
@@ -120,8 +149,8 @@ static void print_suspects(FILE *file, const json_t *instance)
 		const char *name = layout_text(suspect, "name", "");
 
 		layout_line(file,
-			    "  suspect     %s%s%s: there at %" PRId64 " losses, faulted %" PRId64
-			    " times\n",
+			    "  suspect     %s%s%s: present at %" PRId64 " of the last %" PRId64
+			    " faults\n",
 			    layout_user(layout_int(suspect, "uid", -1), user), *name ? ", " : "",
 			    name, layout_int(suspect, "present", 0),
 			    layout_int(suspect, "faults", 0));

@@ -11,6 +11,10 @@
 #include "notice.h"
 #include "pidwatch.h"
 
+/* A supervisor that answers does so within milliseconds; somebody may wait for our standard error.
+ */
+#define HEAR_OUT_USEC USEC_PER_SEC
+
 struct keeper {
 	struct call *call;
 	int job_fd; /* pidfd */
@@ -62,10 +66,13 @@ static void keeper_handle(struct keeper *keeper, const json_t *parameters)
 {
 	char text[CLI_MESSAGE_MAX];
 
-	if (notice_read(parameters, text, sizeof(text)) == NOTICE_NONE ||
-	    pidwatch_has_ended(keeper->job_fd))
+	enum notice notice = notice_read(parameters, text, sizeof(text));
+	bool ended = pidwatch_has_ended(keeper->job_fd);
+
+	/* That the lease ends with its job needs no words; why the job may have ended does. */
+	if (notice == NOTICE_NONE || (notice == NOTICE_REVOKED && ended))
 		return;
-	if (!keeper->terminate) {
+	if (!keeper->terminate || ended) {
 		cli_print("%s", text);
 		return;
 	}
@@ -94,6 +101,23 @@ static void keeper_take(struct keeper *keeper)
 	}
 }
 
+/* The job has ended, perhaps because of what the supervisor is about to say: until it has said
+ * that the lease is over. */
+static void keeper_hear_out(struct keeper *keeper)
+{
+	uint64_t limit_usec = clock_usec(CLOCK_MONOTONIC) + HEAR_OUT_USEC;
+
+	for (keeper_take(keeper); keeper->connected; keeper_take(keeper)) {
+		struct pollfd pollfd = {.fd = keeper->call->stream.fd, .events = POLLIN};
+		int n = poll(&pollfd, 1, pidwatch_timeout_ms(limit_usec));
+
+		if ((n < 0 && errno != EINTR) || clock_usec(CLOCK_MONOTONIC) >= limit_usec)
+			return;
+		if (n > 0 && call_read(keeper->call) != 0)
+			keeper->connected = false;
+	}
+}
+
 /* Until the job has ended, or nothing is left to do for it. */
 static void keeper_run(struct keeper *keeper)
 {
@@ -107,8 +131,10 @@ static void keeper_run(struct keeper *keeper)
 
 		if (n < 0 && errno != EINTR)
 			return;
-		if (n > 0 && fds[0].revents)
+		if (n > 0 && fds[0].revents) {
+			keeper_hear_out(keeper);
 			return;
+		}
 		if (clock_usec(CLOCK_MONOTONIC) >= keeper->kill_usec) {
 			(void)pidwatch_signal(keeper->job_fd, SIGKILL);
 			return;

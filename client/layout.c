@@ -82,7 +82,7 @@ void layout_table_print(const struct layout_table *table, FILE *file, int indent
 
 	for (size_t i = 0; i < MIN(table->n_columns, (size_t)LAYOUT_COLUMNS_MAX); i++)
 		widths[i] = column_width(table, i) + COLUMN_GAP;
-	for (size_t i = 0; i < table->n_cells; i++) {
+	for (size_t i = 0; table->n_columns > 0 && i < table->n_cells; i++) {
 		size_t column = i % table->n_columns;
 		size_t pad = widths[column] - MIN(widths[column], text_width(table->cells[i]));
 

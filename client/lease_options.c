@@ -194,7 +194,7 @@ static int choose(const char *option, const char *text, const char *const names[
 static int set_format(struct lease_options *options, const char *text)
 {
 	static const char *const names[4] = {"shell", "env", "json", "path"};
-	int value, r;
+	int value = 0, r;
 
 	r = choose("--format", text, names, &value);
 	if (r == 0)
@@ -205,7 +205,7 @@ static int set_format(struct lease_options *options, const char *text)
 static int set_on_loss(struct lease_options *options, const char *text)
 {
 	static const char *const names[4] = {"notify", "terminate", "rerun"};
-	int value, r;
+	int value = 0, r;
 
 	r = choose("--on-loss", text, names, &value);
 	if (r == 0)
@@ -216,7 +216,7 @@ static int set_on_loss(struct lease_options *options, const char *text)
 static int set_fallback(struct lease_options *options, const char *text)
 {
 	static const char *const names[4] = {"none", "private", "time-slicing"};
-	int value, r;
+	int value = 0, r;
 
 	r = choose("--fallback", text, names, &value);
 	if (r == 0)

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -65,6 +66,8 @@ static int start_job(struct rerun *rerun)
 	if (pid < 0)
 		return -errno;
 	if (pid == 0) {
+		/* Should mpsctl be killed, the lease ends; a job without one should too. */
+		(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 		(void)sigaction(SIGCHLD, &rerun->old_child, NULL);
 		(void)sigprocmask(SIG_SETMASK, &rerun->old_mask, NULL);
 		_exit(job_exec(rerun->options->command));

@@ -23,6 +23,7 @@ int usock_listen(const char *path, mode_t mode, int *ret_fd)
 {
 	_cleanup_close_ int fd = -EBADF;
 	struct sockaddr_un address;
+	struct stat st;
 	int r;
 
 	r = address_init(&address, path);
@@ -31,8 +32,8 @@ int usock_listen(const char *path, mode_t mode, int *ret_fd)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	if (unlink(path) < 0 && errno != ENOENT)
-		return -errno;
+	if (lstat(path, &st) == 0 && (!S_ISSOCK(st.st_mode) || unlink(path) < 0))
+		return S_ISSOCK(st.st_mode) ? -errno : -EEXIST;
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return -errno;
 	if (chmod(path, mode) < 0)

@@ -14,10 +14,10 @@
 #include "util.h"
 
 /* What one side accepts of the other, the NUL not counted. */
-#define VARLINK_REQUEST_MAX (64u * 1024)
-#define VARLINK_REPLY_MAX (64u * 1024 * 1024)
+#define VARLINK_REQUEST_MAX ((size_t)64 * 1024)
+#define VARLINK_REPLY_MAX ((size_t)64 * 1024 * 1024)
 /* What may wait in a stream for a peer that does not read. */
-#define VARLINK_OUTPUT_MAX (16u * 1024 * 1024)
+#define VARLINK_OUTPUT_MAX ((size_t)16 * 1024 * 1024)
 #define VARLINK_ERROR_TEXT_MAX 160
 
 struct varlink_stream {

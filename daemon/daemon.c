@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon.h"
 
+#include <linux/close_range.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -142,6 +143,8 @@ int daemon_run(const struct options *options)
 	if (options->check || options->print)
 		return answer(options, config, files);
 	(void)umask(022);
+	/* Whatever we were started with is not for the programs that we start. */
+	(void)close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
 	raise_descriptor_limit();
 	r = run_loop(options, config);
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

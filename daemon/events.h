@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "connection.h"
+#include "instance.h"
 
 struct event {
 	const char *kind;                     /* "lease-granted", ...; see mpsctl(1) */
@@ -13,9 +14,8 @@ struct event {
 	int pid;                              /* 0: none */
 	bool has_uid;
 	uint32_t uid;
-	uint64_t generation; /* 0: none */
-	const char *const *hit_leases;
-	size_t n_hit_leases;
+	uint64_t generation;              /* 0: none */
+	const struct instance_hits *hits; /* may be NULL */
 	const char *message;
 };
 

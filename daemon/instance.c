@@ -3,22 +3,18 @@
 
 #include <limits.h>
 #include <signal.h>
-#include <sys/wait.h>
 
-#include "instance_servers.h"
-#include "journal.h"
+#include "instance_parts.h"
 #include "procinfo.h"
 #include "rundir.h"
+#include "sockpeer.h"
 #include "spawn.h"
 #include "text.h"
 #include "util.h"
 
 #define PROGRAM_DIRECTORIES "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-static void dispatch(struct instance *instance, enum instance_event event, const char *reason);
-static void do_spawn(struct instance *instance);
-
-static uint64_t now_usec(const struct instance *instance)
+uint64_t instance_now_usec(const struct instance *instance)
 {
 	uint64_t usec;
 
@@ -27,251 +23,59 @@ static uint64_t now_usec(const struct instance *instance)
 	return usec;
 }
 
-static const char *uuid_of(const struct instance *instance)
+struct journal_context instance_context(const struct instance *instance, const char *role, int pid)
 {
-	return instance->setup.device->uuid;
+	return (struct journal_context){
+		.instance = instance_uuid(instance),
+		.role = role,
+		.pid = pid,
+	};
 }
 
-static struct journal_context context_of(const struct instance *instance, const char *role, int pid)
+/* ---------------------------------------------------------------- its death */
+
+static void describe_death(struct instance *instance, struct instance_death *death, pid_t pid)
 {
-	return (struct journal_context){.instance = uuid_of(instance), .role = role, .pid = pid};
+	const char *words =
+		instance->lines.n > 0
+			? instance_lines_get(&instance->lines,
+					     MIN(instance->lines.n, (uint64_t)INSTANCE_LINES_MAX) -
+						     1)
+			: "";
+	bool ordered = instance->fsm.state == INSTANCE_STOPPING && instance->fsm.reason[0];
+
+	(void)text_format(death->reason, sizeof(death->reason), "%s%scontrol daemon %d %s%s%.*s",
+			  ordered ? instance->fsm.reason : "", ordered ? "; " : "", pid,
+			  death->status, !ordered && *words ? "; its last words: " : "",
+			  ordered ? 0 : INSTANCE_LINE_SIZE, words);
 }
 
-/* ---------------------------------------------------------------- what it says */
-
-static void remember_words(struct instance *instance, const struct mpslog_line *line)
-{
-	size_t length = MIN(line->text_length, sizeof(instance->words) - 1);
-
-	if (line->kind == MPSLOG_NOISE || length == 0)
-		return;
-	memcpy(instance->words, line->text, length);
-	instance->words[length] = '\0';
-}
-
-static void on_line(const char *text, size_t length, void *userdata)
+void instance_daemon_ended(struct process *process, int status, void *userdata)
 {
 	struct instance *instance = userdata;
-	struct mpslog_line line;
-	struct journal_context context;
-
-	mpslog_parse(text, length, &line);
-	context = context_of(instance,
-			     line.writer == instance_control_pid(instance) ? "control" : "server",
-			     line.writer);
-	journal_log_foreign(line.kind == MPSLOG_NOISE ? LOG_DEBUG : LOG_INFO, &context, line.text,
-			    line.text_length);
-	remember_words(instance, &line);
-	if (line.kind == MPSLOG_STARTING)
-		dispatch(instance, INSTANCE_EVENT_HINT, NULL);
-	else
-		instance_servers_line(instance, &line);
-}
-
-/* ---------------------------------------------------------------- its life and death */
-
-static struct instance_death *record_death(struct instance *instance, enum instance_loss what)
-{
-	struct instance_death *death =
-		&instance->deaths[instance->n_deaths++ % INSTANCE_DEATHS_MAX];
-
-	*death = (struct instance_death){.at_usec = clock_usec(CLOCK_REALTIME), .what = what};
-	return death;
-}
-
-static void on_daemon_exit(struct process *process, int status, void *userdata)
-{
-	struct instance *instance = userdata;
-	struct journal_context context = context_of(instance, NULL, process->pid);
+	struct journal_context context = instance_context(instance, NULL, process->pid);
+	bool ordered = instance->fsm.state == INSTANCE_STOPPING;
 	struct instance_death *death;
-	char reason[REASON_SIZE];
 
 	output_drain(&instance->output);
 	instance->setup.stats->control_deaths++;
-	death = record_death(instance, INSTANCE_LOSS_CONTROL);
+	death = instance_death_add(instance, instance->fsm.wedged ? INSTANCE_LOSS_WEDGE
+								  : INSTANCE_LOSS_CONTROL);
 	process_describe_exit(status, death->status, sizeof(death->status));
-	(void)text_format(reason, sizeof(reason), "control daemon %d %s%s%s", process->pid,
-			  death->status, instance->words[0] ? "; its last words: " : "",
-			  instance->words);
-	(void)text_copy(death->reason, sizeof(death->reason), reason);
-	journal_log(instance->fsm.state == INSTANCE_STOPPING ? LOG_INFO : LOG_ERR, &context, "%s",
-		    reason);
-	dispatch(instance, INSTANCE_EVENT_DIED, reason);
-}
-
-void instance_server_lost(struct instance *instance, pid_t pid, int status)
-{
-	struct journal_context context = context_of(instance, NULL, pid);
-	struct instance_death *death = record_death(instance, INSTANCE_LOSS_SERVER);
-
-	process_describe_exit(status, death->status, sizeof(death->status));
-	(void)text_format(death->reason, sizeof(death->reason), "MPS server %d %s", pid,
-			  death->status);
-	journal_log(LOG_ERR, &context, "%s", death->reason);
-	dispatch(instance, INSTANCE_EVENT_SERVER_LOST, death->reason);
+	describe_death(instance, death, process->pid);
+	instance_clients_all(instance, &death->hits);
+	instance_clients_forget(instance, 0);
+	context.message_id = ordered ? NULL : JOURNAL_ID_CONTROL_LOST;
+	journal_log(ordered ? LOG_INFO : LOG_ERR, &context, "%s", death->reason);
+	instance_dispatch(instance, INSTANCE_EVENT_DIED, death->reason);
 }
 
 /* ---------------------------------------------------------------- effects */
 
-static void on_stale_exit(struct process *process, int status, void *userdata)
-{
-	struct instance *instance = userdata;
-
-	(void)process;
-	(void)status;
-	if (instance->spawn_waits && instance->fsm.state == INSTANCE_STARTING)
-		do_spawn(instance);
-}
-
-/* Is it a control daemon on our directory, started by our user? */
-static bool is_ours(const struct instance *instance, pid_t pid)
-{
-	char directory[PATH_MAX];
-	struct procinfo info;
-
-	return procinfo_read(pid, &info) == 0 && info.uid == geteuid() &&
-	       procinfo_environment(pid, "CUDA_MPS_PIPE_DIRECTORY", directory, sizeof(directory)) ==
-		       0 &&
-	       streq(directory, instance->directory);
-}
-
-/*
- * A control daemon holds our directory and is nobody's child: an earlier supervisor was killed.
- * Proven by the lock, its user and its environment it is ended, and the start goes on when it is
- * gone. INSTANCE_WAITS then.
- */
-enum {
-	INSTANCE_WAITS = 1
-};
-static int end_stale_daemon(struct instance *instance, pid_t pid, char *reason)
-{
-	struct journal_context context = context_of(instance, NULL, pid);
-	int pidfd, r;
-
-	r = process_open(pid, &pidfd);
-	if (r == 0 && !is_ours(instance, pid)) {
-		(void)safe_close(pidfd);
-		r = -EBUSY;
-	}
-	if (r == 0)
-		r = process_watch(&instance->stale, instance->setup.processes, pid, pidfd,
-				  on_stale_exit, instance);
-	if (r < 0) {
-		(void)text_format(reason, REASON_SIZE,
-				  "process %d holds the lock of %s and is no daemon of ours; end "
-				  "it first",
-				  pid, instance->directory);
-		return r;
-	}
-	journal_log(LOG_WARNING, &context,
-		    "ending control daemon %d, which an earlier supervisor left", pid);
-	(void)process_signal(&instance->stale, SIGKILL);
-	return INSTANCE_WAITS;
-}
-
-static int prepare(struct instance *instance, char *reason)
-{
-	pid_t holder;
-	int r;
-
-	r = rundir_prepare_instance(instance->directory, &holder);
-	if (r == 0 && holder != 0)
-		return end_stale_daemon(instance, holder, reason);
-	if (r < 0)
-		(void)text_format(reason, REASON_SIZE, "cannot prepare %s: %s", instance->directory,
-				  strerror(-r));
-	return r;
-}
-
-static int spawn_daemon(struct instance *instance)
-{
-	char *argv[] = {(char *)instance->setup.program, (char *)"-f",
-			instance->setup.multi_user ? (char *)"-multiuser-server" : NULL, NULL};
-	char *envp[] = {instance->path_variable, instance->pipe_variable, instance->log_variable,
-			instance->device_variable, NULL};
-	int pidfd, r;
-	pid_t pid;
-
-	r = spawn_process(
-		&(struct spawn){
-			.path = instance->setup.program,
-			.argv = argv,
-			.envp = envp,
-			.stdin_fd = -EBADF,
-			.stdout_fd = instance->output.fd,
-			.stderr_fd = instance->output.fd,
-			.own_session = true,
-		},
-		&pid, &pidfd);
-	if (r < 0)
-		return r;
-	r = process_watch(&instance->daemon, instance->setup.processes, pid, pidfd, on_daemon_exit,
-			  instance);
-	if (r < 0)
-		(void)kill(pid, SIGKILL); /* our child, and not reaped yet */
-	return r;
-}
-
-static void do_spawn(struct instance *instance)
-{
-	struct journal_context context = context_of(instance, NULL, 0);
-	char reason[REASON_SIZE];
-	int r;
-
-	instance->spawn_waits = true;
-	if (instance_servers_alive(instance) || process_is_watched(&instance->stale))
-		return;
-	r = prepare(instance, reason);
-	if (r == INSTANCE_WAITS)
-		return;
-	instance->spawn_waits = false;
-	instance->words[0] = instance->failure[0] = '\0';
-	if (r == 0) {
-		r = spawn_daemon(instance);
-		(void)text_format(reason, sizeof(reason), "cannot start %.100s: %s",
-				  instance->setup.program, strerror(-r));
-	}
-	if (r < 0) {
-		dispatch(instance, INSTANCE_EVENT_SPAWN_FAILED, reason);
-		return;
-	}
-	instance->setup.stats->control_starts++;
-	context.pid = instance->daemon.pid;
-	journal_log(LOG_INFO, &context, "started control daemon %d", context.pid);
-	dispatch(instance, INSTANCE_EVENT_SPAWNED, NULL);
-}
-
-void instance_servers_gone(struct instance *instance)
-{
-	if (instance->spawn_waits && instance->fsm.state == INSTANCE_STARTING)
-		do_spawn(instance);
-}
-
-static void on_answer(const struct command_outcome *outcome, void *userdata)
-{
-	struct instance *instance = userdata;
-	enum instance_event event = INSTANCE_EVENT_NO_ANSWER;
-
-	if (control_is_answer(outcome))
-		event = INSTANCE_EVENT_ANSWERED;
-	else if (outcome->result == COMMAND_TIMED_OUT)
-		event = INSTANCE_EVENT_TIMED_OUT;
-	dispatch(instance, event, NULL);
-}
-
-/* get_server_list may be empty and right; this one always has something to say. */
-static void do_query(struct instance *instance)
-{
-	const struct config *config = instance->setup.config;
-
-	if (control_send(&instance->control, "get_default_active_thread_percentage",
-			 config->timeouts.query_usec, on_answer, instance) < 0)
-		dispatch(instance, INSTANCE_EVENT_NO_ANSWER, NULL);
-}
-
 static void do_clean(struct instance *instance)
 {
 	control_drop(&instance->control);
+	instance_files_unwatch(instance);
 	instance_servers_end(instance);
 	if (instance->fsm.state == INSTANCE_STOPPED)
 		rundir_remove_instance(instance->directory);
@@ -285,57 +89,141 @@ static void do_quit(struct instance *instance)
 		(void)process_signal(&instance->daemon, SIGTERM);
 }
 
+/* Why does it not answer: whoever holds the other end of a connection that says nothing makes
+ * it deaf (measured). Its servers and clients, and our own commands, hold some too. */
+static void name_silent_peer(struct instance *instance)
+{
+	char control[PIPE_DIRECTORY_MAX + 32], privileged[PIPE_DIRECTORY_MAX + 32];
+	const char *paths[] = {control, privileged};
+	pid_t pids[32];
+	int n;
+
+	(void)text_format(control, sizeof(control), "%s/control", instance->directory);
+	(void)text_format(privileged, sizeof(privileged), "%s/control_privileged",
+			  instance->directory);
+	n = sockpeer_find(paths, ELEMENTSOF(paths), pids, ELEMENTSOF(pids));
+	for (int i = 0; i < n; i++) {
+		struct procinfo info;
+		char name[32];
+
+		if (procinfo_read(pids[i], &info) < 0 || procinfo_name(pids[i], name, 32) < 0 ||
+		    info.parent == getpid() || info.parent == instance_control_pid(instance) ||
+		    instance_clients_find(instance, pids[i]))
+			continue;
+		(void)text_format(instance->fsm.reason, sizeof(instance->fsm.reason),
+				  "does not answer commands; process %d (%s) of uid %u holds a "
+				  "connection to its control socket",
+				  pids[i], name, info.uid);
+		return;
+	}
+}
+
+static const char *message_id_of(enum instance_state state)
+{
+	return state == INSTANCE_FAILED         ? JOURNAL_ID_FAILED
+	       : state == INSTANCE_UNRESPONSIVE ? JOURNAL_ID_UNRESPONSIVE
+						: NULL;
+}
+
 static void report_change(struct instance *instance)
 {
-	struct journal_context context = context_of(instance, NULL, 0);
+	struct journal_context context = instance_context(instance, NULL, 0);
 	const struct instance_fsm *fsm = &instance->fsm;
 	int level = fsm->state == INSTANCE_FAILED || fsm->state == INSTANCE_BACKOFF ||
-				    fsm->state == INSTANCE_UNRESPONSIVE
+				    fsm->state == INSTANCE_UNRESPONSIVE ||
+				    fsm->state == INSTANCE_FAULTED
 			    ? LOG_WARNING
 			    : LOG_INFO;
 
+	if (fsm->state == INSTANCE_UNRESPONSIVE)
+		name_silent_peer(instance);
 	instance->since_usec = clock_usec(CLOCK_REALTIME);
+	context.message_id = message_id_of(fsm->state);
 	journal_log(level, &context, "%s%s%s", instance_state_to_string(fsm->state),
 		    fsm->reason[0] ? ": " : "", fsm->reason);
 	instance->setup.handlers->changed(instance, instance->setup.userdata);
 }
 
-static void interrupt(struct instance *instance)
+/* Orderly stopping waits for clients: say for whom. */
+static void report_blockers(struct instance *instance)
 {
-	const struct instance_death *death =
-		&instance->deaths[(instance->n_deaths - 1) % INSTANCE_DEATHS_MAX];
+	struct instance_hits blockers;
+	struct journal_context context;
 
-	instance->setup.handlers->interrupted(instance, death, instance->setup.userdata);
+	instance_clients_all(instance, &blockers);
+	for (size_t i = 0; i < blockers.n_pids; i++) {
+		context = instance_context(instance, NULL, blockers.pids[i]);
+		journal_log(LOG_WARNING, &context, "client %d did not let the daemon quit in time",
+			    blockers.pids[i]);
+	}
 }
 
-/* In the order that instance_fsm.h gives; what follows from an effect comes after all of them. */
+static void do_term(struct instance *instance)
+{
+	report_blockers(instance);
+	(void)process_signal(&instance->daemon, SIGTERM);
+}
+
+static void do_open(struct instance *instance)
+{
+	instance_files_remember(instance);
+	instance->setup.handlers->opening(instance, instance->setup.userdata);
+}
+
+static void do_interrupt(struct instance *instance)
+{
+	instance_fault_forget(instance);
+	instance->setup.handlers->interrupted(instance, instance_death_last(instance),
+					      instance->setup.userdata);
+}
+
+static void do_kill(struct instance *instance)
+{
+	(void)process_signal(&instance->daemon, SIGKILL);
+}
+
+static void do_term_holdouts(struct instance *instance)
+{
+	instance_fault_signal(instance, SIGTERM);
+}
+
+static void do_kill_holdouts(struct instance *instance)
+{
+	instance_fault_signal(instance, SIGKILL);
+}
+
+/* In this order; what follows from an effect comes after all before it. */
 static void carry_out(struct instance *instance, unsigned int effects)
 {
-	if (effects & INSTANCE_OPEN)
-		instance->setup.handlers->opening(instance, instance->setup.userdata);
-	if (effects & INSTANCE_CHANGED)
-		report_change(instance);
-	if (effects & INSTANCE_INTERRUPT)
-		interrupt(instance);
-	if (effects & INSTANCE_QUIT)
-		do_quit(instance);
-	if (effects & INSTANCE_TERM)
-		(void)process_signal(&instance->daemon, SIGTERM);
-	if (effects & INSTANCE_KILL)
-		(void)process_signal(&instance->daemon, SIGKILL);
-	if (effects & INSTANCE_CLEAN)
-		do_clean(instance);
-	if (effects & INSTANCE_SPAWN)
-		do_spawn(instance);
-	if (effects & INSTANCE_QUERY)
-		do_query(instance);
+	static const struct {
+		enum instance_effect effect;
+		void (*carry_out)(struct instance *instance);
+	} table[] = {
+		{INSTANCE_OPEN, do_open},
+		{INSTANCE_CHANGED, report_change},
+		{INSTANCE_INTERRUPT, do_interrupt},
+		{INSTANCE_TELL_HIT, instance_fault_tell},
+		{INSTANCE_TERMINATE_HOLDOUTS, instance_fault_terminate},
+		{INSTANCE_TERM_HOLDOUTS, do_term_holdouts},
+		{INSTANCE_KILL_HOLDOUTS, do_kill_holdouts},
+		{INSTANCE_QUIT, do_quit},
+		{INSTANCE_TERM, do_term},
+		{INSTANCE_KILL, do_kill},
+		{INSTANCE_CLEAN, do_clean},
+		{INSTANCE_SPAWN, instance_spawn},
+		{INSTANCE_QUERY, instance_query},
+	};
+
+	for (size_t i = 0; i < ELEMENTSOF(table); i++)
+		if (effects & table[i].effect)
+			table[i].carry_out(instance);
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 {
 	(void)source;
 	(void)usec;
-	dispatch(userdata, INSTANCE_EVENT_DEADLINE, NULL);
+	instance_dispatch(userdata, INSTANCE_EVENT_DEADLINE, NULL);
 	return 0;
 }
 
@@ -352,10 +240,10 @@ static void arm_timer(struct instance *instance)
 }
 
 /* May be called again from inside carry_out: each step leaves the machine whole. */
-static void dispatch(struct instance *instance, enum instance_event event, const char *reason)
+void instance_dispatch(struct instance *instance, enum instance_event event, const char *reason)
 {
 	unsigned int effects = instance_fsm_step(&instance->fsm, &instance->settings, event, reason,
-						 now_usec(instance));
+						 instance_now_usec(instance));
 
 	carry_out(instance, effects);
 	arm_timer(instance);
@@ -373,6 +261,7 @@ void instance_configure(struct instance *instance, const struct config *config)
 		.idle_interval_usec = config->health.idle_interval_usec,
 		.wedge_grace_usec = config->health.wedge_grace_usec,
 		.failed_retry_usec = config->restart.failed_retry_usec,
+		.fault_grace_usec = config->timeouts.fault_grace_usec,
 		.misses = (unsigned int)config->health.misses,
 		.backoff =
 			{
@@ -399,7 +288,7 @@ static int make_environment(struct instance *instance)
 	(void)text_format(instance->log_variable, sizeof(instance->log_variable),
 			  "CUDA_MPS_LOG_DIRECTORY=%s", instance->directory);
 	(void)text_format(instance->device_variable, sizeof(instance->device_variable),
-			  "CUDA_VISIBLE_DEVICES=%s", uuid_of(instance));
+			  "CUDA_VISIBLE_DEVICES=%s", instance_uuid(instance));
 	return 0;
 }
 
@@ -408,7 +297,7 @@ static int make_paths(struct instance *instance)
 	char name[9];
 	int r;
 
-	rundir_short_name(uuid_of(instance), name);
+	rundir_short_name(instance_uuid(instance), name);
 	r = text_format(instance->directory, sizeof(instance->directory), "%s/instance/%s",
 			instance->setup.runtime_directory, name);
 	if (r < 0)
@@ -418,7 +307,7 @@ static int make_paths(struct instance *instance)
 	return r < 0 ? r : make_environment(instance);
 }
 
-static int add_timer(struct instance *instance)
+static int add_timers(struct instance *instance)
 {
 	int r;
 
@@ -427,7 +316,8 @@ static int add_timer(struct instance *instance)
 	if (r < 0)
 		return r;
 	(void)sd_event_source_set_enabled(instance->timer, SD_EVENT_OFF);
-	return sd_event_source_set_priority(instance->timer, PRIORITY_TIMER);
+	(void)sd_event_source_set_priority(instance->timer, PRIORITY_TIMER);
+	return instance_spawn_init(instance);
 }
 
 static void instance_freep(struct instance **instance)
@@ -449,19 +339,22 @@ int instance_new(const struct instance_setup *setup, struct instance **ret)
 	instance->since_usec = clock_usec(CLOCK_REALTIME);
 	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)
 		instance->servers[i].process = PROCESS_INIT;
+	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++)
+		instance->clients[i].pidfd = -EBADF;
 	instance_configure(instance, setup->config);
-	instance_fsm_init(&instance->fsm, now_usec(instance));
+	instance_fsm_init(&instance->fsm, instance_now_usec(instance));
 	r = make_paths(instance);
 	if (r < 0)
 		return r;
 	control_init(&instance->control, setup->processes, setup->program, instance->path_variable,
 		     instance->pipe_variable, &setup->stats->control_commands,
 		     &setup->stats->control_commands_failed);
-	r = output_open(&instance->output, setup->processes->event, instance->fifo, on_line,
-			instance, &setup->stats->log_lines, &setup->stats->log_lines_cut);
+	r = output_open(&instance->output, setup->processes->event, instance->fifo,
+			instance_output_line, instance, &setup->stats->log_lines,
+			&setup->stats->log_lines_cut);
 	if (r < 0)
 		return r;
-	r = add_timer(instance);
+	r = add_timers(instance);
 	if (r < 0)
 		return r;
 	*ret = TAKE_PTR(instance);
@@ -476,51 +369,49 @@ struct instance *instance_free(struct instance *instance)
 	(void)process_signal(&instance->daemon, SIGKILL);
 	process_unwatch(&instance->daemon);
 	process_unwatch(&instance->stale);
+	instance_files_unwatch(instance);
 	instance_servers_end(instance);
 	instance_servers_forget(instance);
+	instance_clients_forget(instance, 0);
 	if (instance->output.fd >= 0) {
 		output_close(&instance->output);
 		(void)unlink(instance->fifo);
 		rundir_remove_instance(instance->directory);
 	}
 	sd_event_source_disable_unref(instance->timer);
+	sd_event_source_disable_unref(instance->patience);
 	free(instance);
 	return NULL;
 }
 
 void instance_start(struct instance *instance)
 {
-	dispatch(instance, INSTANCE_EVENT_START, NULL);
+	instance_dispatch(instance, INSTANCE_EVENT_START, NULL);
 }
 
 void instance_stop(struct instance *instance)
 {
-	dispatch(instance, INSTANCE_EVENT_STOP, NULL);
+	instance_dispatch(instance, INSTANCE_EVENT_STOP, NULL);
+}
+
+void instance_catch_up(struct instance *instance)
+{
+	output_catch_up(&instance->output);
+	instance_dispatch(instance, INSTANCE_EVENT_SETTLED, NULL);
+	instance_servers_catch_up(instance);
+}
+
+/* Who has a lease may be about to become a client, so both count where nobody is to be harmed. */
+void instance_use_changed(struct instance *instance)
+{
+	instance_fsm_set_use(&instance->fsm, &instance->settings, instance->occupied,
+			     instance->occupied || instance_clients_count(instance) > 0,
+			     instance_now_usec(instance));
+	arm_timer(instance);
 }
 
 void instance_set_occupied(struct instance *instance, bool occupied)
 {
-	instance_fsm_set_occupied(&instance->fsm, occupied);
-}
-
-void instance_prestart(struct instance *instance, uint32_t uid)
-{
-	char command[CONTROL_COMMAND_SIZE];
-
-	if (instance->fsm.state != INSTANCE_READY || instance_servers_alive(instance))
-		return;
-	(void)text_format(command, sizeof(command), "start_server -uid %u", uid);
-	(void)control_send(&instance->control, command, instance->setup.config->timeouts.query_usec,
-			   NULL, NULL);
-}
-
-const char *instance_loss_to_string(enum instance_loss loss)
-{
-	switch (loss) {
-	case INSTANCE_LOSS_CONTROL:
-		return "control";
-	case INSTANCE_LOSS_SERVER:
-		return "server";
-	}
-	return "?";
+	instance->occupied = occupied;
+	instance_use_changed(instance);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One instance: a control daemon and its servers, made to do what core/instance_fsm decides.
- * Owns the child, the watches on its servers, its output, its commands and its pipe directory.
- * Knows nothing of leases and connections; tells its owner through handlers.
+ * Owns the child, the watches on its servers and clients, its output, its commands and its pipe
+ * directory. Knows nothing of leases and connections; tells its owner through handlers.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backoff.h"
 #include "config.h"
 #include "control.h"
 #include "instance_fsm.h"
@@ -18,14 +19,33 @@
 #include "stats.h"
 
 #define INSTANCE_SERVERS_MAX 32
+#define INSTANCE_CLIENTS_MAX 256
 #define INSTANCE_DEATHS_MAX 8
-#define INSTANCE_WORDS_SIZE 160
+#define INSTANCE_HITS_MAX 64
+#define INSTANCE_LINES_MAX 20
+#define INSTANCE_LINE_SIZE 160
+#define INSTANCE_FAULTS_MAX 8
+#define INSTANCE_PRESENT_MAX 16
 
 struct instance;
 
 enum instance_loss {
 	INSTANCE_LOSS_CONTROL,
 	INSTANCE_LOSS_SERVER,
+	INSTANCE_LOSS_FAULT,
+	INSTANCE_LOSS_WEDGE,
+};
+
+/* Who lost a context: as MPS names them, and the leases they came through. */
+struct instance_hits {
+	int32_t pids[INSTANCE_HITS_MAX];
+	char leases[INSTANCE_HITS_MAX][LEASE_ID_SIZE];
+	size_t n_pids, n_leases;
+};
+
+struct instance_lines {
+	char texts[INSTANCE_LINES_MAX][INSTANCE_LINE_SIZE]; /* ring */
+	uint64_t n;
 };
 
 struct instance_death {
@@ -33,6 +53,8 @@ struct instance_death {
 	enum instance_loss what;
 	char status[64];
 	char reason[REASON_SIZE];
+	struct instance_hits hits;
+	struct instance_lines lines; /* what it said last */
 };
 
 struct instance_server {
@@ -41,6 +63,25 @@ struct instance_server {
 	uint32_t uid;
 	bool ready;    /* has served, or could have */
 	bool expected; /* was asked to end, so its end is no loss */
+	bool lost;     /* counted as lost or ended already, and not quite gone yet */
+};
+
+/* A process that MPS reported as attached. */
+struct instance_client {
+	int32_t pid; /* 0: free */
+	int pidfd;   /* owned; -EBADF when it was gone already */
+	int32_t server;
+	bool hit;                  /* by the fault at hand */
+	char lease[LEASE_ID_SIZE]; /* whose directory it came through; empty: none */
+};
+
+/* Whose processes were there at a fault; MPS does not say whose fault it was. */
+struct instance_presence {
+	struct {
+		uint32_t uid;
+		char name[64];
+	} who[INSTANCE_PRESENT_MAX];
+	size_t n;
 };
 
 /* Called from the event loop. */
@@ -49,16 +90,23 @@ struct instance_handlers {
 	void (*opening)(struct instance *instance, void *userdata);
 	/* The state is another one; admission may have opened or closed. */
 	void (*changed)(struct instance *instance, void *userdata);
-	/* The generation before this one is lost, and every client context with it. */
-	void (*interrupted)(struct instance *instance, const struct instance_death *death,
+	/* The generation before this one is lost: for all, or after a fault for those it hit. The
+	 * owner adds the leases that were hit, where the death does not name them. */
+	void (*interrupted)(struct instance *instance, struct instance_death *death,
 			    void *userdata);
+	/* Which lease's directory does this process use? Fills ret_id, or leaves it empty. */
+	void (*identify)(struct instance *instance, pid_t pid, char ret_id[static LEASE_ID_SIZE],
+			 void *userdata);
+	/* Whose is the lease? False when there is none. */
+	bool (*describe)(struct instance *instance, const char *id, uint32_t *ret_uid,
+			 const char **ret_name, void *userdata);
 };
 
 struct instance_setup {
 	const struct device *device; /* borrowed */
 	const struct config *config; /* borrowed */
 	bool multi_user;
-	const char *runtime_directory, *program; /* copied; borrowed */
+	const char *runtime_directory, *program; /* borrowed */
 	struct processes *processes;
 	struct stats *stats;
 	const struct instance_handlers *handlers;
@@ -76,14 +124,34 @@ struct instance {
 	struct output output;
 	struct process daemon;
 	struct process stale; /* a daemon that an earlier supervisor left, while it ends */
+	sd_event_source *timer;
+	bool spawn_waits;          /* for old processes to be gone */
+	bool impatient;            /* it has waited long enough for old servers */
+	sd_event_source *patience; /* until then */
+	bool occupied;             /* somebody has a lease */
+	uint64_t since_usec;       /* realtime, of the state */
+
 	struct instance_server servers[INSTANCE_SERVERS_MAX];
+	char failure[INSTANCE_LINE_SIZE]; /* why the last server could not start; or empty */
+	struct backoff server_backoff;
+	int32_t counted_server;       /* whose failure was counted last */
+	uint64_t prestart_after_usec; /* monotonic; after servers failed to start */
+
+	struct instance_client clients[INSTANCE_CLIENTS_MAX];
+	bool no_status;       /* this version does not know get_server_status */
+	int32_t fault_lister; /* the server that is listing whom a fault hit; 0: none */
+	struct instance_hits fault_hits;
+	struct instance_presence faults[INSTANCE_FAULTS_MAX]; /* ring */
+	uint64_t n_faults;
+
+	struct instance_lines lines;
+	uint64_t lines_from_usec; /* monotonic: of the second that is counted */
+	unsigned int lines_logged, lines_kept_back;
 	struct instance_death deaths[INSTANCE_DEATHS_MAX]; /* ring */
 	uint64_t n_deaths;
-	uint64_t since_usec;               /* realtime, of the state */
-	char words[INSTANCE_WORDS_SIZE];   /* the last thing it said that was no noise */
-	char failure[INSTANCE_WORDS_SIZE]; /* why the last server could not start; or empty */
-	bool spawn_waits;                  /* for old processes to be gone */
-	sd_event_source *timer;
+
+	sd_event_source *files; /* inotify */
+	uint64_t socket_inode;
 };
 
 int instance_new(const struct instance_setup *setup, struct instance **ret);
@@ -94,9 +162,14 @@ void instance_start(struct instance *instance);
 void instance_stop(struct instance *instance);
 void instance_set_occupied(struct instance *instance, bool occupied);
 
-/* Starts a server for uid ahead of its first client, unless one runs. Nobody waits for it: the
- * daemon is deaf meanwhile. */
+/* Starts a server for uid ahead of its first client, unless one runs or servers fail to start.
+ * Nobody waits for it: the daemon is deaf meanwhile. */
 void instance_prestart(struct instance *instance, uint32_t uid);
+
+/* Takes note now of what has happened already: what was written, which servers are on their way
+ * out. For a holder that ended because of it: MPS wrote of a fault, and a server closed its
+ * sockets, before any client could end. */
+void instance_catch_up(struct instance *instance);
 
 /* The settings that the configuration gives; instances take a new one over as they run. */
 void instance_configure(struct instance *instance, const struct config *config);
@@ -105,5 +178,19 @@ static inline pid_t instance_control_pid(const struct instance *instance)
 {
 	return process_is_watched(&instance->daemon) ? instance->daemon.pid : 0;
 }
+
+/* Names a device and a state for messages; the reason may be empty. */
+static inline const char *instance_uuid(const struct instance *instance)
+{
+	return instance->setup.device->uuid;
+}
+
+/* The i-th line of what was said, the oldest first; NULL past the last. */
+const char *instance_lines_get(const struct instance_lines *lines, size_t i);
+
+/* How many of the last faults had somebody of this uid and name there: the i-th such pair. False
+ * past the last. ret_faults: how many faults are remembered. */
+bool instance_suspect(const struct instance *instance, size_t i, uint32_t *ret_uid,
+		      const char **ret_name, int *ret_present, int *ret_faults);
 
 const char *instance_loss_to_string(enum instance_loss loss);

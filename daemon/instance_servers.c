@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "instance_servers.h"
-
 #include <signal.h>
 
-#include "journal.h"
+#include "instance_parts.h"
 #include "procinfo.h"
 #include "text.h"
 #include "util.h"
@@ -22,26 +20,98 @@ static void forget(struct instance_server *server)
 	*server = (struct instance_server){.process = PROCESS_INIT};
 }
 
+/* ---------------------------------------------------------------- ends */
+
+/* A server failed: it never served, or ended with a status. Too often is too often, whatever the
+ * control daemon thinks: it would go on for ever, and its clients would hang. */
+static void count_failure(struct instance *instance, int32_t pid)
+{
+	char reason[REASON_SIZE];
+	uint64_t delay_usec = 0;
+	int r;
+
+	if (instance->counted_server == pid)
+		return;
+	instance->counted_server = pid;
+	r = backoff_death(&instance->server_backoff, &instance->settings.backoff,
+			  instance_now_usec(instance), &delay_usec);
+	instance->prestart_after_usec =
+		instance_now_usec(instance) + MAX(delay_usec, instance->settings.backoff.min_usec);
+	if (r != BACKOFF_GIVE_UP)
+		return;
+	(void)text_format(reason, sizeof(reason), "its MPS servers end again and again%s%s",
+			  instance->failure[0] ? ": " : "", instance->failure);
+	backoff_reset(&instance->server_backoff);
+	instance_dispatch(instance, INSTANCE_EVENT_SERVERS_FAIL, reason);
+}
+
+static void report_loss(struct instance *instance, pid_t pid, int status)
+{
+	struct journal_context context = instance_context(instance, NULL, pid);
+	struct instance_death *death = instance_death_add(instance, INSTANCE_LOSS_SERVER);
+
+	context.message_id = JOURNAL_ID_SERVER_LOST;
+	process_describe_exit(status, death->status, sizeof(death->status));
+	(void)text_format(death->reason, sizeof(death->reason), "MPS server %d %s", pid,
+			  death->status);
+	instance_clients_all(instance, &death->hits);
+	instance_clients_forget(instance, pid);
+	journal_log(LOG_ERR, &context, "%s", death->reason);
+	instance_dispatch(instance, INSTANCE_EVENT_SERVER_LOST, death->reason);
+}
+
+/* Gone, or on its way out: its descriptors may be closed already, its pidfd need not say so yet. */
+static bool is_ending(pid_t pid)
+{
+	struct procinfo info;
+
+	return procinfo_read(pid, &info) < 0 || info.exiting;
+}
+
+/* With its control daemon a server ends too, and that is one loss: the control daemon's. */
+static bool control_lives(const struct instance *instance)
+{
+	pid_t pid = instance_control_pid(instance);
+
+	return pid > 0 && !is_ending(pid);
+}
+
 static void on_server_exit(struct process *process, int status, void *userdata)
 {
-	struct instance_server *server = userdata;
-	struct instance *instance = server->instance;
-	bool lost = server->ready && !server->expected && instance_control_pid(instance) > 0;
-	struct journal_context context = {
-		.instance = instance->setup.device->uuid,
-		.pid = process->pid,
-	};
+	struct instance_server gone = *(struct instance_server *)userdata;
+	struct instance *instance = gone.instance;
+	struct journal_context context = instance_context(instance, NULL, process->pid);
 	pid_t pid = process->pid;
 
 	instance->setup.stats->server_deaths++;
-	forget(server);
-	if (lost)
-		instance_server_lost(instance, pid, status);
-	else
-		journal_log(LOG_INFO, &context, "MPS server %d ended", pid);
+	forget(userdata);
+	if (control_lives(instance) && !gone.lost && gone.ready && !gone.expected) {
+		report_loss(instance, pid, status);
+	} else {
+		journal_log(LOG_INFO, &context, "MPS server %d has ended", pid);
+		if (control_lives(instance) && !gone.lost)
+			instance_clients_forget(instance, pid);
+		if (control_lives(instance) && !gone.ready)
+			count_failure(instance, pid);
+	}
 	if (!instance_servers_alive(instance))
-		instance_servers_gone(instance);
+		instance_spawn_again(instance);
 }
+
+void instance_servers_catch_up(struct instance *instance)
+{
+	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++) {
+		struct instance_server *server = &instance->servers[i];
+
+		if (!server->instance || !server->ready || server->expected || server->lost ||
+		    !control_lives(instance) || !is_ending(server->process.pid))
+			continue;
+		server->lost = true;
+		report_loss(instance, server->process.pid, -1);
+	}
+}
+
+/* ---------------------------------------------------------------- births */
 
 static struct instance_server *free_place(struct instance *instance)
 {
@@ -73,13 +143,14 @@ static int open_server(struct instance *instance, pid_t pid, int *ret_pidfd)
 static void add_server(struct instance *instance, const struct mpslog_line *line)
 {
 	struct instance_server *server = free_place(instance);
-	int pidfd;
+	int pidfd = -EBADF;
 
 	if (line->pid <= 0 || find_server(instance, line->pid) || !server)
 		return;
+	instance->setup.stats->server_starts++;
+	/* One that is gone already never served; its exit is in the log too. */
 	if (open_server(instance, line->pid, &pidfd) < 0)
 		return;
-	instance->setup.stats->server_starts++;
 	*server = (struct instance_server){
 		.instance = instance,
 		.process = PROCESS_INIT,
@@ -90,6 +161,8 @@ static void add_server(struct instance *instance, const struct mpslog_line *line
 		forget(server);
 }
 
+/* ---------------------------------------------------------------- what the log says of them */
+
 static void set_expected(struct instance *instance, pid_t pid, bool expected)
 {
 	struct instance_server *server = find_server(instance, pid);
@@ -98,31 +171,44 @@ static void set_expected(struct instance *instance, pid_t pid, bool expected)
 		server->expected = expected;
 }
 
+static void set_ready(struct instance *instance, pid_t pid)
+{
+	struct instance_server *server = find_server(instance, pid);
+
+	if (server)
+		server->ready = true;
+	instance->failure[0] = '\0';
+	backoff_up(&instance->server_backoff, instance_now_usec(instance));
+}
+
 static void note_failure(struct instance *instance, const struct mpslog_line *line)
 {
+	static const char start[] = "Failed to start : ";
+	size_t skip = sizeof(start) - 1;
+
 	(void)text_format(instance->failure, sizeof(instance->failure), "%.*s",
-			  (int)MIN(line->text_length, sizeof(instance->failure) - 1), line->text);
+			  (int)MIN(line->text_length - skip, sizeof(instance->failure) - 1),
+			  line->text + skip);
 }
 
 void instance_servers_line(struct instance *instance, const struct mpslog_line *line)
 {
-	struct instance_server *server;
-
 	switch (line->kind) {
 	case MPSLOG_SERVER_START:
 		add_server(instance, line);
 		return;
 	case MPSLOG_SERVER_READY:
-		server = find_server(instance, line->pid);
-		if (server)
-			server->ready = true;
-		instance->failure[0] = '\0';
+		set_ready(instance, line->pid);
 		return;
 	case MPSLOG_SERVER_NOTIFIED:
 		set_expected(instance, line->writer, true);
 		return;
 	case MPSLOG_SERVER_KEPT:
 		set_expected(instance, line->writer, false);
+		return;
+	case MPSLOG_SERVER_EXIT:
+		if (line->status != 0)
+			count_failure(instance, line->pid);
 		return;
 	case MPSLOG_START_FAILED:
 		note_failure(instance, line);
@@ -135,8 +221,10 @@ void instance_servers_line(struct instance *instance, const struct mpslog_line *
 void instance_servers_end(struct instance *instance)
 {
 	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)
-		if (instance->servers[i].instance)
+		if (instance->servers[i].instance) {
 			(void)process_signal(&instance->servers[i].process, SIGKILL);
+			instance->servers[i].lost = true;
+		}
 }
 
 void instance_servers_forget(struct instance *instance)
@@ -152,4 +240,13 @@ bool instance_servers_alive(const struct instance *instance)
 		if (instance->servers[i].instance)
 			return true;
 	return false;
+}
+
+const struct instance_server *instance_servers_ready(const struct instance *instance)
+{
+	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)
+		if (instance->servers[i].instance && instance->servers[i].ready &&
+		    !instance->servers[i].lost)
+			return &instance->servers[i];
+	return NULL;
 }

@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include "journal.h"
+#include "leases_parts.h"
 #include "proto.h"
 #include "render.h"
 #include "rundir.h"
@@ -13,14 +14,14 @@
 /* A wait may end this much late, so that timers can share a wake-up. */
 #define WAIT_ACCURACY_USEC (10 * USEC_PER_MSEC)
 
-static struct lease *lease_of(const struct holding *holding)
+struct lease *leases_lease_of(const struct holding *holding)
 {
 	return &holding->leases->table.leases[holding->index];
 }
 
 static struct instance *instance_of(const struct holding *holding)
 {
-	return holding->leases->instances[lease_of(holding)->place];
+	return holding->leases->instances[leases_lease_of(holding)->place];
 }
 
 static uint64_t monotonic_usec(const struct leases *leases)
@@ -41,22 +42,33 @@ void leases_directory(const struct leases *leases, const struct lease *lease,
 
 /* ---------------------------------------------------------------- answers and events */
 
-static void emit(struct holding *holding, const char *kind, const char *message)
+static const char *instance_name_of(const struct holding *holding)
 {
-	const struct lease *lease = lease_of(holding);
-	const char *instance =
-		lease->place == LEASE_NONE ? NULL : instance_of(holding)->setup.device->uuid;
+	return leases_lease_of(holding)->place == LEASE_NONE ? NULL
+							     : instance_uuid(instance_of(holding));
+}
+
+void leases_log(const struct holding *holding, const char *message)
+{
+	const struct lease *lease = leases_lease_of(holding);
 	struct journal_context context = {
-		.instance = instance,
+		.instance = instance_name_of(holding),
 		.lease = lease->id,
 		.pid = lease->request.pid,
 	};
 
 	journal_log(LOG_INFO, &context, "lease %s of uid %u: %s", lease->id, lease->request.uid,
 		    message);
+}
+
+static void emit(const struct holding *holding, const char *kind, const char *message)
+{
+	const struct lease *lease = leases_lease_of(holding);
+
+	leases_log(holding, message);
 	events_emit(holding->leases->events, &(struct event){
 						     .kind = kind,
-						     .instance = instance,
+						     .instance = instance_name_of(holding),
 						     .lease = lease->id,
 						     .pid = lease->request.pid,
 						     .has_uid = true,
@@ -66,7 +78,7 @@ static void emit(struct holding *holding, const char *kind, const char *message)
 }
 
 /* A lease that is waited for or held; event may be NULL and is taken over. */
-static void tell(struct holding *holding, const char *what, json_t *event, bool continues)
+void leases_tell(struct holding *holding, const char *what, json_t *event, bool continues)
 {
 	json_t *reply;
 
@@ -81,7 +93,7 @@ static void tell(struct holding *holding, const char *what, json_t *event, bool 
 	connection_reply(holding->connection, reply, continues);
 }
 
-static void refuse(struct holding *holding, const char *error, json_t *parameters)
+void leases_refuse(struct holding *holding, const char *error, json_t *parameters)
 {
 	if (!holding->answering || !holding->connection) {
 		json_decref(parameters);
@@ -93,10 +105,10 @@ static void refuse(struct holding *holding, const char *error, json_t *parameter
 
 /* ---------------------------------------------------------------- who may traverse where */
 
-static void update_access(struct leases *leases, size_t place)
+void leases_update_access(struct leases *leases, size_t place)
 {
 	const struct instance *instance = leases->instances[place];
-	struct journal_context context = {.instance = instance->setup.device->uuid};
+	struct journal_context context = {.instance = instance_uuid(instance)};
 	const struct lease_table *table = &leases->table;
 	uid_t uids[LEASE_PLACE_UIDS_MAX];
 	size_t n = lease_place_uids(table, place, uids, ELEMENTSOF(uids));
@@ -111,7 +123,7 @@ static void update_access(struct leases *leases, size_t place)
 static void update_place(struct leases *leases, size_t place)
 {
 	instance_set_occupied(leases->instances[place], leases->table.places[place].n_leases > 0);
-	update_access(leases, place);
+	leases_update_access(leases, place);
 }
 
 /* ---------------------------------------------------------------- the life of a holding */
@@ -139,18 +151,16 @@ static void link_holding(struct holding *holding, struct connection *connection)
 	connection->holdings = holding;
 }
 
-static void ask_refresh(struct leases *leases)
+void leases_ask_refresh(struct leases *leases)
 {
 	(void)sd_event_source_set_enabled(leases->refresh, SD_EVENT_ONESHOT);
 }
 
-static void dispatch(struct leases *leases);
-
 /* Takes the lease out of the table and everything of it away. */
-static void finish(struct holding *holding, const char *message)
+void leases_finish(struct holding *holding, const char *message)
 {
 	struct leases *leases = holding->leases;
-	struct lease *lease = lease_of(holding);
+	struct lease *lease = leases_lease_of(holding);
 	size_t index = holding->index, place = lease->place;
 	char directory[PIPE_DIRECTORY_MAX + 1];
 
@@ -166,38 +176,47 @@ static void finish(struct holding *holding, const char *message)
 		rundir_remove_lease(directory);
 		update_place(leases, place);
 	}
-	dispatch(leases);
-	ask_refresh(leases);
+	leases_dispatch(leases);
+	leases_ask_refresh(leases);
 }
 
 void leases_end(struct leases *leases, size_t index, const char *why)
 {
 	struct holding *holding = &leases->holdings[index];
+	const struct lease *lease = leases_lease_of(holding);
 
-	if (!why) {
-		finish(holding, "released");
-		return;
-	}
-	if (lease_of(holding)->state == LEASE_QUEUED)
-		refuse(holding, PROTO_SHUTTING_DOWN, NULL);
+	if (lease->state == LEASE_QUEUED && leases->closed)
+		leases_refuse(holding, PROTO_SHUTTING_DOWN, NULL);
+	else if (lease->state == LEASE_QUEUED)
+		leases_refuse(holding, PROTO_UNSATISFIABLE, json_pack("{s:s}", "reason", why));
 	else
-		tell(holding, "revoked",
-		     json_pack("{s:I, s:s, s:s, s:s, s:n, s:n, s:n, s:n, s:[], s:[], s:s}",
-			       "at_usec", (json_int_t)clock_usec(CLOCK_REALTIME), "kind", "revoked",
-			       "instance", instance_of(holding)->setup.device->uuid, "lease",
-			       lease_of(holding)->id, "pid", "uid", "generation", "cause",
-			       "hit_pids", "hit_leases", "message", why),
-		     false);
+		leases_tell(holding, "revoked",
+			    render_event(&(struct event){
+				    .kind = "revoked",
+				    .instance = instance_name_of(holding),
+				    .lease = lease->id,
+				    .pid = lease->request.pid,
+				    .has_uid = true,
+				    .uid = lease->request.uid,
+				    .message = why,
+			    }),
+			    false);
 	/* Telling it may have ended the connection, and the holding with it. */
 	if (holding->leases)
-		finish(holding, why);
+		leases_finish(holding, why);
 }
 
 static void on_holder_exit(struct process *process, int status, void *userdata)
 {
+	struct holding *holding = userdata;
+	struct leases *leases = holding->leases;
+
 	(void)process;
 	(void)status;
-	finish(userdata, "its process has ended");
+	if (leases_lease_of(holding)->state != LEASE_QUEUED)
+		instance_catch_up(instance_of(holding));
+	if (holding->leases)
+		leases_end(leases, holding->index, "its process has ended");
 }
 
 static int on_wait_over(sd_event_source *source, uint64_t usec, void *userdata)
@@ -211,11 +230,12 @@ static int on_wait_over(sd_event_source *source, uint64_t usec, void *userdata)
 	(void)usec;
 	lease_obstacle(&leases->table, holding->index, &obstacle);
 	leases->stats->leases_timed_out++;
-	refuse(holding, PROTO_TIMED_OUT,
-	       json_pack("{s:I, s:s}", "waited_ms", (json_int_t)(waited_usec / USEC_PER_MSEC),
-			 "reason", obstacle.reason));
+	leases_refuse(holding, PROTO_TIMED_OUT,
+		      json_pack("{s:I, s:s}", "waited_ms",
+				(json_int_t)(waited_usec / USEC_PER_MSEC), "reason",
+				obstacle.reason));
 	if (holding->leases)
-		finish(holding, "timed out waiting");
+		leases_finish(holding, "timed out waiting");
 	return 0;
 }
 
@@ -224,7 +244,7 @@ static int on_wait_over(sd_event_source *source, uint64_t usec, void *userdata)
 static int make_true(struct holding *holding)
 {
 	struct leases *leases = holding->leases;
-	const struct lease *lease = lease_of(holding);
+	const struct lease *lease = leases_lease_of(holding);
 	char directory[PIPE_DIRECTORY_MAX + 1];
 
 	update_place(leases, lease->place);
@@ -236,30 +256,30 @@ static void grant(struct holding *holding)
 {
 	struct leases *leases = holding->leases;
 	struct instance *instance = instance_of(holding);
-	uint32_t uid = lease_of(holding)->request.uid;
+	uint32_t uid = leases_lease_of(holding)->request.uid;
 	int r;
 
 	holding->timer = sd_event_source_disable_unref(holding->timer);
 	r = make_true(holding);
 	if (r < 0) {
 		leases->stats->leases_refused++;
-		refuse(holding, PROTO_NOT_READY,
-		       json_pack("{s:s, s:s, s:s+%}", "instance", instance->setup.device->uuid,
-				 "state", instance_state_to_string(instance->fsm.state), "reason",
-				 "cannot make the lease's directory: ", strerror(-r),
-				 strlen(strerror(-r))));
+		leases_refuse(holding, PROTO_NOT_READY,
+			      json_pack("{s:s, s:s, s:s+%}", "instance", instance_uuid(instance),
+					"state", instance_state_to_string(instance->fsm.state),
+					"reason", "cannot make the lease's directory: ",
+					strerror(-r), strlen(strerror(-r))));
 		if (holding->leases)
-			finish(holding, "its directory could not be made");
+			leases_finish(holding, "its directory could not be made");
 		return;
 	}
 	leases->stats->leases_granted++;
 	emit(holding, "lease-granted", "granted");
-	tell(holding, "granted", NULL, holding->streaming);
+	leases_tell(holding, "granted", NULL, holding->streaming);
 	if (leases->config->prestart)
 		instance_prestart(instance, uid);
 }
 
-static void dispatch(struct leases *leases)
+void leases_dispatch(struct leases *leases)
 {
 	size_t index;
 
@@ -291,7 +311,7 @@ static void tell_waiter(struct holding *holding)
 		return;
 	holding->told_position = position;
 	holding->told_reason = reason;
-	tell(holding, "queued", NULL, true);
+	leases_tell(holding, "queued", NULL, true);
 }
 
 static int on_refresh(sd_event_source *source, void *userdata)
@@ -301,7 +321,9 @@ static int on_refresh(sd_event_source *source, void *userdata)
 	size_t next;
 
 	(void)source;
-	for (size_t i = table->queue_head; i != LEASE_NONE; i = next) {
+	/* Telling one may end its connection, and grant the next. */
+	for (size_t i = table->queue_head;
+	     i != LEASE_NONE && table->leases[i].state == LEASE_QUEUED; i = next) {
 		next = table->leases[i].next;
 		if (leases->holdings[i].streaming)
 			tell_waiter(&leases->holdings[i]);
@@ -324,11 +346,15 @@ static int new_id(const struct leases *leases, char id[static LEASE_ID_SIZE])
 }
 
 static void refuse_request(struct leases *leases, const struct leases_ask *ask, int outcome,
-			   const char *reason)
+			   size_t place, const char *reason)
 {
 	const char *error = PROTO_BUSY;
 
 	leases->stats->leases_refused++;
+	if (outcome == LEASE_ALL_FAILED) {
+		connection_error(ask->connection, PROTO_NOT_READY, leases_not_ready(leases, place));
+		return;
+	}
 	if (outcome == LEASE_UNSATISFIABLE || outcome < 0)
 		error = PROTO_UNSATISFIABLE;
 	connection_error(ask->connection, error, json_pack("{s:s}", "reason", reason));
@@ -344,13 +370,13 @@ static void refuse_busy(struct holding *holding)
 	lease_obstacle(&leases->table, holding->index, &obstacle);
 	owned = obstacle.n_leases > 0;
 	leases->stats->leases_refused++;
-	refuse(holding, PROTO_BUSY,
-	       json_pack("{s:s, s:o, s:o, s:i}", "reason", obstacle.reason, "uid",
-			 owned ? json_integer(obstacle.uid) : json_null(), "leases",
-			 owned ? json_integer(obstacle.n_leases) : json_null(), "position",
-			 lease_position(&leases->table, holding->index)));
+	leases_refuse(holding, PROTO_BUSY,
+		      json_pack("{s:s, s:o, s:o, s:i}", "reason", obstacle.reason, "uid",
+				owned ? json_integer(obstacle.uid) : json_null(), "leases",
+				owned ? json_integer(obstacle.n_leases) : json_null(), "position",
+				lease_position(&leases->table, holding->index)));
 	if (holding->leases)
-		finish(holding, "refused: it would have to wait");
+		leases_finish(holding, "refused: it would have to wait");
 }
 
 static int start_waiting(struct holding *holding, uint64_t wait_usec)
@@ -369,6 +395,7 @@ static int start_waiting(struct holding *holding, uint64_t wait_usec)
 static int enter(struct leases *leases, struct leases_ask *ask, size_t index)
 {
 	struct holding *holding = &leases->holdings[index];
+	int r;
 
 	*holding = (struct holding){
 		.leases = leases,
@@ -381,8 +408,11 @@ static int enter(struct leases *leases, struct leases_ask *ask, size_t index)
 	link_holding(holding, ask->connection);
 	if (ask->holder_pidfd < 0)
 		return 0;
-	return process_watch(&holding->holder, leases->processes, ask->request.pid,
-			     TAKE_FD(ask->holder_pidfd), on_holder_exit, holding);
+	r = process_watch(&holding->holder, leases->processes, ask->request.pid,
+			  TAKE_FD(ask->holder_pidfd), on_holder_exit, holding);
+	if (r == 0)
+		process_set_priority(&holding->holder, PRIORITY_HOLDER);
+	return r;
 }
 
 void leases_acquire(struct leases *leases, struct leases_ask *ask)
@@ -390,7 +420,7 @@ void leases_acquire(struct leases *leases, struct leases_ask *ask)
 	_cleanup_close_ int pidfd = TAKE_FD(ask->holder_pidfd);
 	char id[LEASE_ID_SIZE], reason[REASON_SIZE] = "";
 	struct holding *holding;
-	size_t index;
+	size_t index = LEASE_NONE;
 	int r;
 
 	leases->stats->leases_requested++;
@@ -399,24 +429,25 @@ void leases_acquire(struct leases *leases, struct leases_ask *ask)
 		r = lease_request(&leases->table, &ask->request, id, clock_usec(CLOCK_REALTIME),
 				  &index, reason);
 	if (r != 0) {
-		refuse_request(leases, ask, r, r < 0 ? strerror(-r) : reason);
+		refuse_request(leases, ask, r, index, r < 0 ? strerror(-r) : reason);
 		return;
 	}
 	ask->holder_pidfd = TAKE_FD(pidfd);
 	holding = &leases->holdings[index];
 	r = enter(leases, ask, index);
 	if (r == 0)
-		dispatch(leases);
-	if (r == 0 && holding->leases && lease_of(holding)->state == LEASE_QUEUED) {
+		leases_dispatch(leases);
+	if (r == 0 && holding->leases && leases_lease_of(holding)->state == LEASE_QUEUED) {
 		if (ask->wait_usec == 0)
 			refuse_busy(holding);
 		else
 			r = start_waiting(holding, ask->wait_usec);
 	}
 	if (r < 0) {
-		refuse(holding, PROTO_UNSATISFIABLE, json_pack("{s:s}", "reason", strerror(-r)));
+		leases_refuse(holding, PROTO_UNSATISFIABLE,
+			      json_pack("{s:s}", "reason", strerror(-r)));
 		if (holding->leases)
-			finish(holding, strerror(-r));
+			leases_finish(holding, strerror(-r));
 	}
 }
 
@@ -426,14 +457,14 @@ void leases_connection_ended(struct leases *leases, struct connection *connectio
 {
 	while (connection->holdings) {
 		struct holding *holding = connection->holdings;
-		const struct lease *lease = lease_of(holding);
+		const struct lease *lease = leases_lease_of(holding);
 
 		unlink_holding(holding);
 		holding->answering = false;
 		if (lease->state == LEASE_QUEUED)
-			finish(holding, "gave up waiting");
+			leases_finish(holding, "gave up waiting");
 		else if (lease->request.bind == LEASE_BIND_CONNECTION)
-			finish(holding, "its connection has ended");
+			leases_finish(holding, "its connection has ended");
 	}
 	(void)leases;
 }
@@ -445,90 +476,6 @@ void leases_close(struct leases *leases, const char *why)
 	leases->closed = true;
 	for (size_t i = lease_first(&leases->table); i != LEASE_NONE; i = next) {
 		leases_end(leases, i, why);
-		next = lease_next(&leases->table, i);
-	}
-}
-
-static size_t place_of(const struct leases *leases, const struct instance *instance)
-{
-	for (size_t i = 0; i < leases->table.n_places; i++)
-		if (leases->instances[i] == instance)
-			return i;
-	return LEASE_NONE;
-}
-
-void leases_renew(struct leases *leases, const struct instance *instance)
-{
-	struct journal_context context = {.instance = instance->setup.device->uuid};
-	size_t place = place_of(leases, instance);
-	char directory[PIPE_DIRECTORY_MAX + 1];
-	int r;
-
-	update_access(leases, place);
-	for (size_t i = lease_first(&leases->table); i != LEASE_NONE;
-	     i = lease_next(&leases->table, i)) {
-		const struct lease *lease = &leases->table.leases[i];
-
-		if (lease->place != place)
-			continue;
-		leases_directory(leases, lease, directory);
-		r = rundir_renew_lease(directory, instance->directory);
-		context.lease = lease->id;
-		if (r < 0)
-			journal_log(LOG_ERR, &context, "cannot renew %s: %s", directory,
-				    strerror(-r));
-	}
-}
-
-void leases_place_changed(struct leases *leases, struct instance *instance)
-{
-	struct lease_place *place = &leases->table.places[place_of(leases, instance)];
-	const struct instance_fsm *fsm = &instance->fsm;
-
-	place->open = fsm->state == INSTANCE_READY;
-	(void)text_format(place->closed_reason, sizeof(place->closed_reason), "%.48s is %s%s%.120s",
-			  instance->setup.device->uuid, instance_state_to_string(fsm->state),
-			  fsm->reason[0] ? ": " : "", fsm->reason);
-	dispatch(leases);
-	ask_refresh(leases);
-}
-
-static json_t *render_interruption(const struct leases *leases, const struct lease *lease,
-				   const struct instance_death *death)
-{
-	const struct instance *instance = leases->instances[lease->place];
-
-	return render_event(&(struct event){
-		.kind = "interrupted",
-		.instance = instance->setup.device->uuid,
-		.lease = lease->id,
-		.pid = lease->request.pid,
-		.has_uid = true,
-		.uid = lease->request.uid,
-		.generation = instance->fsm.generation,
-		.cause = instance_loss_to_string(death->what),
-		.message = death->reason,
-	});
-}
-
-void leases_interrupt(struct leases *leases, const struct instance *instance,
-		      const struct instance_death *death)
-{
-	size_t place = place_of(leases, instance);
-	size_t next;
-
-	for (size_t i = lease_first(&leases->table); i != LEASE_NONE; i = next) {
-		const struct lease *lease = &leases->table.leases[i];
-		struct holding *holding = &leases->holdings[i];
-
-		if (lease->place == place) {
-			leases->stats->interruptions++;
-			emit(holding, "interrupted", death->reason);
-			/* The last thing: it may end the connection, and the lease with it. */
-			if (holding->streaming)
-				tell(holding, "interrupted",
-				     render_interruption(leases, lease, death), true);
-		}
 		next = lease_next(&leases->table, i);
 	}
 }
@@ -576,7 +523,7 @@ void leases_done(struct leases *leases)
 	leases->closed = true;
 	if (leases->storage && leases->holdings)
 		for (size_t i; (i = lease_first(&leases->table)) != LEASE_NONE;)
-			finish(&leases->holdings[i], "the supervisor ends");
+			leases_finish(&leases->holdings[i], "the supervisor ends");
 	leases->refresh = sd_event_source_disable_unref(leases->refresh);
 	free(TAKE_PTR(leases->storage));
 	free(TAKE_PTR(leases->holdings));

@@ -64,8 +64,7 @@ struct leases_ask {
  * over holder_pidfd. */
 void leases_acquire(struct leases *leases, struct leases_ask *ask);
 
-/* Ends a lease; `why` is for the events and for the holder (`revoked`), NULL when the holder
- * itself or its end is the cause. */
+/* Ends a lease or request; `why` is for the events and for the holder (`revoked`). */
 void leases_end(struct leases *leases, size_t index, const char *why);
 /* The connection has ended: so do its requests and what is bound to it. */
 void leases_connection_ended(struct leases *leases, struct connection *connection);
@@ -76,9 +75,15 @@ void leases_close(struct leases *leases, const char *why);
 void leases_renew(struct leases *leases, const struct instance *instance);
 /* An instance's admission opened or closed. */
 void leases_place_changed(struct leases *leases, struct instance *instance);
-/* Tells every holder on the instance that its generation is lost. */
+/* Tells holders on the instance that their generation is lost: all, or after a GPU fault those
+ * whose clients it hit. Adds to the death whom else it concerns. */
 void leases_interrupt(struct leases *leases, const struct instance *instance,
-		      const struct instance_death *death);
+		      struct instance_death *death);
+
+/* The id of the lease whose directory the process was started with, seen also through a container's
+ * mount; empty when there is none on this instance. */
+void leases_identify(const struct leases *leases, const struct instance *instance, pid_t pid,
+		     char ret_id[static LEASE_ID_SIZE]);
 
 /* The directory of a lease. */
 void leases_directory(const struct leases *leases, const struct lease *lease,

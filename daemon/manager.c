@@ -59,7 +59,7 @@ static void on_changed(struct instance *instance, void *userdata)
 			  fsm->reason[0] ? ": " : "", fsm->reason);
 	events_emit(&manager->events, &(struct event){
 					      .kind = "instance-state",
-					      .instance = instance->setup.device->uuid,
+					      .instance = instance_uuid(instance),
 					      .pid = instance_control_pid(instance),
 					      .generation = fsm->generation,
 					      .message = message,
@@ -68,18 +68,41 @@ static void on_changed(struct instance *instance, void *userdata)
 	exit_when_stopped(manager);
 }
 
-static void on_interrupted(struct instance *instance, const struct instance_death *death,
-			   void *userdata)
+static void on_interrupted(struct instance *instance, struct instance_death *death, void *userdata)
 {
 	struct manager *manager = userdata;
 
 	leases_interrupt(&manager->leases, instance, death);
 }
 
+static void on_identify(struct instance *instance, pid_t pid, char ret_id[static LEASE_ID_SIZE],
+			void *userdata)
+{
+	struct manager *manager = userdata;
+
+	leases_identify(&manager->leases, instance, pid, ret_id);
+}
+
+static bool on_describe(struct instance *instance, const char *id, uint32_t *ret_uid,
+			const char **ret_name, void *userdata)
+{
+	struct manager *manager = userdata;
+	size_t index = lease_find(&manager->leases.table, id);
+
+	(void)instance;
+	if (index == LEASE_NONE)
+		return false;
+	*ret_uid = manager->leases.table.leases[index].request.uid;
+	*ret_name = manager->leases.table.leases[index].request.name;
+	return true;
+}
+
 static const struct instance_handlers instance_handlers = {
 	.opening = on_opening,
 	.changed = on_changed,
 	.interrupted = on_interrupted,
+	.identify = on_identify,
+	.describe = on_describe,
 };
 
 static void on_call(struct connection *connection, const struct varlink_call *call, void *userdata)

@@ -90,6 +90,8 @@ static const char *check_numbers(const struct acquire *acquire, const char **ret
 	*ret_field = "memory_bytes";
 	if (acquire->memory_set && acquire->memory_bytes < MEBIBYTE)
 		return "must be at least 1048576: MPS counts in mebibytes";
+	if (acquire->memory_bytes > INT64_MAX / 2)
+		return "is more than any device has";
 	*ret_field = "clients";
 	if (acquire->clients < 1 || acquire->clients > 1024)
 		return "must be 1 to 1024";
@@ -143,6 +145,8 @@ static int check_rights(struct request *request, const struct acquire *acquire)
 	else if (acquire->uid_set && acquire->uid != request->who.uid &&
 		 !policy_is_admin(policy, &request->who))
 		reason = "only administrators may take a lease for another user";
+	else if (policy->own_uid != 0 && request->who.uid != policy->own_uid)
+		reason = "this supervisor does not run as root, so it serves only its own user";
 	else if (acquire->bind == LEASE_BIND_NONE && !policy_is_admin(policy, &request->who))
 		reason = "only administrators may take a lease that nothing holds";
 	if (!reason)

@@ -7,10 +7,25 @@
 #define MEBIBYTE (INT64_C(1) << 20)
 #define GIBIBYTE (INT64_C(1) << 30)
 
+/* Text that may come from elsewhere: bytes that are no UTF-8 would make no JSON. */
+static json_t *render_text(const char *text)
+{
+	json_t *json = json_string(text);
+	_cleanup_free_ char *copy = NULL;
+
+	if (json)
+		return json;
+	copy = strdup(text);
+	for (char *p = copy; p && *p; p++)
+		if ((unsigned char)*p >= 0x80)
+			*p = '?';
+	return copy ? json_string(copy) : NULL;
+}
+
 /* Values that may be absent are JSON null then. */
 static json_t *text_or_null(const char *text)
 {
-	return text && *text ? json_string(text) : json_null();
+	return text && *text ? render_text(text) : json_null();
 }
 
 static json_t *number_or_null(int64_t value)
@@ -42,12 +57,47 @@ static json_t *render_servers(const struct instance *instance)
 	return servers;
 }
 
+static json_t *render_hit_pids(const struct instance_hits *hits)
+{
+	json_t *pids = json_array();
+
+	for (size_t i = 0; hits && i < hits->n_pids; i++)
+		json_array_append_new(pids, json_integer(hits->pids[i]));
+	return pids;
+}
+
+static json_t *render_hit_leases(const struct instance_hits *hits)
+{
+	json_t *leases = json_array();
+
+	for (size_t i = 0; hits && i < hits->n_leases; i++)
+		json_array_append_new(leases, json_string(hits->leases[i]));
+	return leases;
+}
+
+/* The reason, and below it the last lines that were said. Foreign bytes that are no UTF-8 would
+ * be no JSON. */
+static json_t *render_last_words(const struct instance_death *death)
+{
+	char text[REASON_SIZE + INSTANCE_LINES_MAX * (INSTANCE_LINE_SIZE + 1)];
+	const char *line;
+	size_t length;
+
+	(void)text_copy(text, sizeof(text), death->reason);
+	for (size_t i = 0; (line = instance_lines_get(&death->lines, i)); i++) {
+		length = strlen(text);
+		(void)text_format(text + length, sizeof(text) - length, "\n%s", line);
+	}
+	return render_text(text);
+}
+
 static json_t *render_death(const struct instance_death *death)
 {
-	return json_pack("{s:I, s:s, s:o, s:o, s:[], s:[]}", "at_usec", (json_int_t)death->at_usec,
+	return json_pack("{s:I, s:s, s:o, s:o, s:o, s:o}", "at_usec", (json_int_t)death->at_usec,
 			 "what", instance_loss_to_string(death->what), "status",
-			 text_or_null(death->status), "reason", text_or_null(death->reason),
-			 "hit_pids", "hit_leases");
+			 text_or_null(death->status), "reason", render_last_words(death),
+			 "hit_pids", render_hit_pids(&death->hits), "hit_leases",
+			 render_hit_leases(&death->hits));
 }
 
 /* The newest first. */
@@ -62,6 +112,42 @@ static json_t *render_deaths(const struct instance *instance)
 			render_death(
 				&instance->deaths[(instance->n_deaths - i) % INSTANCE_DEATHS_MAX]));
 	return deaths;
+}
+
+static json_t *render_clients(const struct instance *instance)
+{
+	json_t *clients = json_array();
+
+	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++)
+		if (instance->clients[i].pid > 0)
+			json_array_append_new(clients, json_integer(instance->clients[i].pid));
+	return clients;
+}
+
+/* The clients that came through the lease's directory. */
+static json_t *render_attached(const struct instance *instance, const char *id)
+{
+	json_t *attached = json_array();
+
+	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++)
+		if (instance->clients[i].pid > 0 && streq(instance->clients[i].lease, id))
+			json_array_append_new(attached, json_integer(instance->clients[i].pid));
+	return attached;
+}
+
+static json_t *render_suspects(const struct instance *instance)
+{
+	json_t *suspects = json_array();
+	int present, faults;
+	const char *name;
+	uint32_t uid;
+
+	for (size_t i = 0; instance_suspect(instance, i, &uid, &name, &present, &faults); i++)
+		json_array_append_new(suspects,
+				      json_pack("{s:I, s:o, s:i, s:i}", "uid", (json_int_t)uid,
+						"name", text_or_null(name), "present", present,
+						"faults", faults));
+	return suspects;
 }
 
 static int count_waiting(const struct leases *leases, size_t place)
@@ -103,16 +189,17 @@ json_t *render_instance(const struct leases *leases, const struct instance *inst
 	_cleanup_json_ json_t *place = render_place(leases, place_of(leases, instance));
 	json_t *json;
 
-	json = json_pack("{s:s, s:s, s:[o], s:s, s:o, s:b, s:I, s:I, s:b, s:o, s:o, s:[], s:I, "
-			 "s:o, s:[]}",
+	json = json_pack("{s:s, s:s, s:[o], s:s, s:o, s:b, s:I, s:I, s:b, s:o, s:o, s:o, s:I, "
+			 "s:o, s:o}",
 			 "name", device->uuid, "kind", device->mig ? "mig" : "gpu", "devices",
 			 render_device(device), "state", instance_state_to_string(fsm->state),
 			 "reason", text_or_null(fsm->reason), "held", 0, "since_usec",
 			 (json_int_t)instance->since_usec, "generation",
 			 (json_int_t)fsm->generation, "multi_user", instance->setup.multi_user,
 			 "control_pid", number_or_null(instance_control_pid(instance)), "servers",
-			 render_servers(instance), "clients", "restarts", (json_int_t)fsm->restarts,
-			 "deaths", render_deaths(instance), "suspects");
+			 render_servers(instance), "clients", render_clients(instance), "restarts",
+			 (json_int_t)fsm->restarts, "deaths", render_deaths(instance), "suspects",
+			 render_suspects(instance));
 	json_object_update(json, place);
 	return json;
 }
@@ -159,6 +246,7 @@ static void add_place_of_lease(json_t *json, const struct leases *leases, const 
 	json_object_set_new(json, "devices", json_pack("[s]", uuid));
 	json_object_set_new(json, "pipe_directory", json_string(directory));
 	json_object_set_new(json, "environment", render_environment(lease, directory, uuid));
+	json_object_set_new(json, "attached", render_attached(instance, lease->id));
 	json_object_set_new(json, "generation", json_integer((json_int_t)instance->fsm.generation));
 	json_object_set_new(json, "granted_usec", json_integer((json_int_t)lease->granted_usec));
 }
@@ -200,18 +288,15 @@ json_t *render_lease(const struct leases *leases, size_t index)
 
 json_t *render_event(const struct event *event)
 {
-	json_t *hit_leases = json_array();
-
-	for (size_t i = 0; i < event->n_hit_leases; i++)
-		json_array_append_new(hit_leases, json_string(event->hit_leases[i]));
-	return json_pack("{s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:[], s:o, s:s}", "at_usec",
+	return json_pack("{s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at_usec",
 			 (json_int_t)clock_usec(CLOCK_REALTIME), "kind", event->kind, "instance",
 			 text_or_null(event->instance), "lease", text_or_null(event->lease), "pid",
 			 number_or_null(event->pid), "uid",
 			 event->has_uid ? json_integer(event->uid) : json_null(), "generation",
 			 number_or_null((int64_t)event->generation), "cause",
-			 text_or_null(event->cause), "hit_pids", "hit_leases", hit_leases,
-			 "message", event->message);
+			 text_or_null(event->cause), "hit_pids", render_hit_pids(event->hits),
+			 "hit_leases", render_hit_leases(event->hits), "message",
+			 render_text(event->message));
 }
 
 json_t *render_counters(const struct stats *stats)

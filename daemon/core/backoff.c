@@ -39,7 +39,7 @@ int backoff_death(struct backoff *backoff, const struct backoff_settings *settin
 	if (backoff->n_deaths > 1)
 		backoff->delay_usec = backoff->delay_usec
 					      ? MIN(backoff->delay_usec * 2, settings->max_usec)
-					      : settings->min_usec;
+					      : MIN(settings->min_usec, settings->max_usec);
 	*ret_delay_usec = backoff->delay_usec;
 	return 0;
 }

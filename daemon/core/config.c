@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "config.h"
 
+#include <assert.h>
+
 #include "text.h"
 
 #define SECONDS_MAX 31536000.0 /* a year */
@@ -117,12 +119,27 @@ static bool below(const char *path, const char *directory)
 	       (path[length] == '\0' || path[length] == '/');
 }
 
+/* Absolute, with no empty component, "." or "..", and not the root itself. */
+static bool is_clean_path(const char *path)
+{
+	if (path[0] != '/')
+		return false;
+	while (*path) {
+		size_t length = strcspn(++path, "/");
+
+		if (length == 0 || (length == 1 && path[0] == '.') ||
+		    (length == 2 && path[0] == '.' && path[1] == '.'))
+			return false;
+		path += length;
+	}
+	return true;
+}
+
 static int check_directory(const struct option *option, const char *path, char *error)
 {
 	size_t length = strlen(path);
 
-	if (path[0] != '/' || strstr(path, "//") || strstr(path, "/../") || strstr(path, "/./") ||
-	    (length > 1 && path[length - 1] == '/')) {
+	if (!is_clean_path(path)) {
 		(void)text_format(error, CONFIG_ERROR_SIZE,
 				  "%s: \"%.300s\" is not an absolute path without \"..\", \".\", "
 				  "\"//\" and a slash at its end",
@@ -253,9 +270,18 @@ int config_set(struct config *config, const char *path, const struct config_valu
 	return -EINVAL;
 }
 
+/* The caller has asked config_kind_of what belongs at path. */
+static struct config_strings *strings_at(struct config *config, const char *path)
+{
+	const struct option *option = find_option(path);
+
+	assert(option && option->type == OPTION_STRINGS);
+	return field_of(config, option);
+}
+
 void config_clear_strings(struct config *config, const char *path)
 {
-	struct config_strings *strings = field_of(config, find_option(path));
+	struct config_strings *strings = strings_at(config, path);
 
 	strings->n = 0;
 }
@@ -263,7 +289,7 @@ void config_clear_strings(struct config *config, const char *path)
 int config_append_string(struct config *config, const char *path, const struct config_value *value,
 			 char error[static CONFIG_ERROR_SIZE])
 {
-	struct config_strings *strings = field_of(config, find_option(path));
+	struct config_strings *strings = strings_at(config, path);
 
 	if (value->type != CONFIG_VALUE_STRING)
 		return wrong_type(path, "an array of strings", error);
@@ -306,9 +332,9 @@ int config_gpu_set(struct config_gpu *gpu, const char *key, const struct config_
 	}
 	if (streq(key, "match")) {
 		if (value->type != CONFIG_VALUE_STRING || value->string[0] == '\0' ||
-		    text_copy(gpu->match, sizeof(gpu->match), value->string) < 0)
+		    strlen(value->string) >= sizeof(gpu->match))
 			return wrong_type(key, "a string of 1 to 63 bytes", error);
-		return 0;
+		return text_copy(gpu->match, sizeof(gpu->match), value->string);
 	}
 	(void)text_format(error, CONFIG_ERROR_SIZE,
 			  "unknown option \"%.200s\" in gpus (known: match, max_clients, "

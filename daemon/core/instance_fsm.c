@@ -11,11 +11,29 @@
 /* A refused query means that somebody else's command is being answered; those take 5 ms. */
 #define REFUSED_RETRY_USEC (200 * USEC_PER_MSEC)
 #define KILL_AGAIN_USEC USEC_PER_SEC
+/* SIGTERM ends a control daemon within 100 ms (measured, 580), unless it hangs. */
+#define TERM_MAX_USEC (2 * USEC_PER_SEC)
+/* All lines about one fault are written at once; then everybody it hit is known. */
+#define FAULT_SETTLE_USEC (20 * USEC_PER_MSEC)
+#define FAULT_POLL_USEC (2 * USEC_PER_SEC)
+/* When the last client has left, the server recovers within 0.2 s (measured, 580). */
+#define FAULT_RECOVERY_POLL_USEC (50 * USEC_PER_MSEC)
+#define FAULT_RECOVERY_USEC (10 * USEC_PER_SEC)
+/* Between the steps that make holdouts leave. */
+#define HOLDOUT_STEP_USEC (2 * USEC_PER_SEC)
 
 enum stop_step {
 	STEP_QUIT,
 	STEP_TERM,
 	STEP_KILL,
+};
+
+enum fault_step {
+	FAULT_SETTLING,
+	FAULT_WAITING,
+	FAULT_TERMINATING,
+	FAULT_TERMING,
+	FAULT_KILLING,
 };
 
 struct step {
@@ -59,19 +77,25 @@ static void query(struct step *step)
 	step->effects |= INSTANCE_QUERY;
 }
 
+/* A fault that nobody was told of yet and a death after it are one loss. */
 static void lose_generation(struct step *step)
 {
-	step->fsm->generation++;
+	if (!step->fsm->untold)
+		step->fsm->generation++;
+	step->fsm->untold = false;
 	step->effects |= INSTANCE_INTERRUPT;
 }
 
 static void enter_starting(struct step *step)
 {
 	assert(!step->fsm->alive);
-	set_state(step, INSTANCE_STARTING, "starting");
+	set_state(step, INSTANCE_STARTING, NULL);
 	step->fsm->limit_usec = step->now_usec + step->settings->start_usec;
 	step->fsm->probe_delay_usec = PROBE_MIN_USEC;
 	step->fsm->querying = false;
+	step->fsm->wedged = false;
+	step->fsm->recycled = false;
+	step->fsm->give_up = false;
 	step->effects |= INSTANCE_SPAWN;
 	set_deadline(step, step->settings->start_usec);
 }
@@ -98,7 +122,7 @@ static void enter_stopping(struct step *step, const char *reason, enum stop_step
 	step->fsm->stop_step = first;
 	step->effects |= effects[first];
 	set_deadline(step, first == STEP_QUIT   ? step->settings->stop_usec / 2
-			   : first == STEP_TERM ? step->settings->stop_usec / 4
+			   : first == STEP_TERM ? MIN(step->settings->stop_usec / 4, TERM_MAX_USEC)
 						: KILL_AGAIN_USEC);
 }
 
@@ -124,7 +148,13 @@ static void on_gone(struct step *step, const char *reason)
 		return;
 	}
 	fsm->restarts++;
-	r = backoff_death(&fsm->backoff, &step->settings->backoff, step->now_usec, &delay_usec);
+	if (fsm->recycled) {
+		enter_starting(step);
+		return;
+	}
+	r = fsm->give_up ? BACKOFF_GIVE_UP
+			 : backoff_death(&fsm->backoff, &step->settings->backoff, step->now_usec,
+					 &delay_usec);
 	if (r == BACKOFF_GIVE_UP) {
 		set_state(step, INSTANCE_FAILED, reason);
 		set_deadline(step, step->settings->failed_retry_usec > 0
@@ -182,16 +212,65 @@ static void on_stopping_deadline(struct step *step)
 	enter_stopping(step, why, MIN(step->fsm->stop_step + 1, (unsigned int)STEP_KILL));
 }
 
+static void recycle_wedged(struct step *step)
+{
+	step->fsm->wedged = true;
+	enter_stopping(step, "does not answer commands", STEP_TERM);
+}
+
 static void on_unresponsive_deadline(struct step *step)
 {
 	struct instance_fsm *fsm = step->fsm;
 
-	if (!fsm->occupied || step->now_usec >= fsm->limit_usec) {
-		enter_stopping(step, "does not answer commands", STEP_TERM);
+	if (step->now_usec >= fsm->limit_usec) {
+		recycle_wedged(step);
 		return;
 	}
 	query(step);
 	set_deadline(step, MIN(fsm->limit_usec - step->now_usec, step->settings->interval_usec));
+}
+
+static uint64_t fault_poll_usec(const struct step *step)
+{
+	return step->fsm->victims_gone ? FAULT_RECOVERY_POLL_USEC : FAULT_POLL_USEC;
+}
+
+/* The ladder that makes holdouts leave: MPS, SIGTERM, SIGKILL, and at last the pair is recycled. */
+static void climb_fault_ladder(struct step *step)
+{
+	static const unsigned int effects[] = {
+		[FAULT_TERMINATING] = INSTANCE_TERMINATE_HOLDOUTS,
+		[FAULT_TERMING] = INSTANCE_TERM_HOLDOUTS,
+		[FAULT_KILLING] = INSTANCE_KILL_HOLDOUTS,
+	};
+	struct instance_fsm *fsm = step->fsm;
+
+	if (fsm->fault_step == FAULT_KILLING) {
+		enter_stopping(step, "clients that a GPU fault hit do not leave", STEP_TERM);
+		return;
+	}
+	fsm->fault_step++;
+	step->effects |= effects[fsm->fault_step];
+	query(step);
+	set_deadline(step, HOLDOUT_STEP_USEC);
+}
+
+static void on_faulted_deadline(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	if (fsm->fault_step == FAULT_SETTLING) {
+		if (fsm->untold)
+			step->effects |= INSTANCE_TELL_HIT;
+		fsm->untold = false;
+		fsm->fault_step = fsm->victims_gone ? FAULT_KILLING : FAULT_WAITING;
+	} else if (step->now_usec >= fsm->limit_usec) {
+		climb_fault_ladder(step);
+		return;
+	}
+	query(step);
+	set_deadline(step, MIN(fault_poll_usec(step),
+			       fsm->limit_usec - MIN(fsm->limit_usec, step->now_usec)));
 }
 
 static void on_deadline(struct step *step)
@@ -220,9 +299,46 @@ static void on_deadline(struct step *step)
 		enter_starting(step);
 		return;
 	case INSTANCE_FAULTED:
+		on_faulted_deadline(step);
+		return;
 	case INSTANCE_DRAINING:
 	case INSTANCE_STOPPED:
 		return;
+	}
+}
+
+/* From the log, or because a status query says so. */
+static void on_fault(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	if (fsm->state != INSTANCE_READY && fsm->state != INSTANCE_UNRESPONSIVE &&
+	    fsm->state != INSTANCE_FAULTED)
+		return;
+	if (fsm->state == INSTANCE_FAULTED && fsm->fault_step == FAULT_SETTLING)
+		return;
+	fsm->generation++;
+	fsm->untold = true;
+	fsm->fault_step = FAULT_SETTLING;
+	fsm->victims_gone = false;
+	fsm->limit_usec = step->now_usec + step->settings->fault_grace_usec;
+	set_state(step, INSTANCE_FAULTED, "a GPU fault; waits for the clients it hit to leave");
+	set_deadline(step, FAULT_SETTLE_USEC);
+}
+
+static void on_victims_gone(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	if (fsm->state != INSTANCE_FAULTED)
+		return;
+	/* There is nobody to wait for or to end any more, so only recycling is left. */
+	fsm->victims_gone = true;
+	fsm->limit_usec = step->now_usec + FAULT_RECOVERY_USEC;
+	if (fsm->fault_step != FAULT_SETTLING) {
+		fsm->fault_step = FAULT_KILLING;
+		query(step);
+		set_deadline(step, FAULT_RECOVERY_POLL_USEC);
 	}
 }
 
@@ -231,9 +347,18 @@ static void on_answered(struct step *step)
 	struct instance_fsm *fsm = step->fsm;
 
 	fsm->querying = false;
-	if (fsm->state == INSTANCE_STARTING || fsm->state == INSTANCE_UNRESPONSIVE)
+	if (fsm->state == INSTANCE_STARTING || fsm->state == INSTANCE_UNRESPONSIVE ||
+	    (fsm->state == INSTANCE_FAULTED && fsm->fault_step != FAULT_SETTLING))
 		enter_ready(step);
 	fsm->misses = 0;
+}
+
+static void on_fault_stays(struct step *step)
+{
+	step->fsm->querying = false;
+	step->fsm->misses = 0;
+	if (step->fsm->state != INSTANCE_FAULTED)
+		on_fault(step);
 }
 
 static void on_miss(struct step *step)
@@ -246,7 +371,7 @@ static void on_miss(struct step *step)
 	}
 	set_state(step, INSTANCE_UNRESPONSIVE, "does not answer commands");
 	fsm->limit_usec = step->now_usec + step->settings->wedge_grace_usec;
-	set_deadline(step, fsm->occupied ? REFUSED_RETRY_USEC : 0);
+	set_deadline(step, MIN(REFUSED_RETRY_USEC, step->settings->wedge_grace_usec));
 }
 
 static void on_no_answer(struct step *step)
@@ -261,6 +386,9 @@ static void on_no_answer(struct step *step)
 		fsm->probe_delay_usec = MIN(fsm->probe_delay_usec * 2, PROBE_MAX_USEC);
 	} else if (fsm->state == INSTANCE_READY) {
 		on_miss(step);
+	} else if (fsm->state == INSTANCE_UNRESPONSIVE && !fsm->attached) {
+		/* It had one more chance; nobody is there whom a new pair would harm. */
+		recycle_wedged(step);
 	}
 }
 
@@ -280,17 +408,54 @@ static void on_start(struct step *step)
 		enter_starting(step);
 }
 
-static void on_stop(struct step *step, bool wanted)
+static void on_stop(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+	enum stop_step first = STEP_QUIT;
+
+	fsm->wanted = false;
+	if (fsm->state == INSTANCE_STOPPED || (fsm->state == INSTANCE_STOPPING && fsm->alive))
+		return;
+	/* Nobody is there to be waited for, or nobody listens. */
+	if (fsm->state == INSTANCE_STARTING || fsm->state == INSTANCE_UNRESPONSIVE)
+		first = STEP_TERM;
+	if (fsm->alive)
+		enter_stopping(step, "shutting down", first);
+	else
+		enter_stopped(step);
+}
+
+/* By order, so it counts as no death; and what failed or waits to be tried again is tried now. */
+static void on_recycle(struct step *step)
 {
 	struct instance_fsm *fsm = step->fsm;
 
-	fsm->wanted = wanted;
-	if (fsm->state == INSTANCE_STOPPED || (fsm->state == INSTANCE_STOPPING && fsm->alive))
+	if (!fsm->wanted || fsm->state == INSTANCE_STOPPING || fsm->state == INSTANCE_STARTING)
 		return;
-	if (fsm->alive)
-		enter_stopping(step, wanted ? "recycled" : "shutting down", STEP_QUIT);
-	else if (!wanted)
-		enter_stopped(step);
+	backoff_reset(&fsm->backoff);
+	if (fsm->alive) {
+		fsm->recycled = true;
+		enter_stopping(step, "recycled", STEP_QUIT);
+	} else {
+		enter_starting(step);
+	}
+}
+
+static void on_servers_fail(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	if (!fsm->alive || fsm->state == INSTANCE_STOPPING)
+		return;
+	fsm->give_up = true;
+	enter_stopping(step, step->reason, STEP_TERM);
+}
+
+static void on_socket_lost(struct step *step)
+{
+	if (step->fsm->state == INSTANCE_READY || step->fsm->state == INSTANCE_UNRESPONSIVE ||
+	    step->fsm->state == INSTANCE_FAULTED)
+		enter_stopping(step, step->reason, STEP_QUIT);
 }
 
 static void on_event(struct step *step, enum instance_event event)
@@ -302,10 +467,10 @@ static void on_event(struct step *step, enum instance_event event)
 		on_start(step);
 		return;
 	case INSTANCE_EVENT_STOP:
-		on_stop(step, false);
+		on_stop(step);
 		return;
 	case INSTANCE_EVENT_RECYCLE:
-		on_stop(step, fsm->wanted);
+		on_recycle(step);
 		return;
 	case INSTANCE_EVENT_SPAWNED:
 		on_spawned(step);
@@ -320,9 +485,28 @@ static void on_event(struct step *step, enum instance_event event)
 	case INSTANCE_EVENT_ANSWERED:
 		on_answered(step);
 		return;
+	case INSTANCE_EVENT_FAULT_STAYS:
+		on_fault_stays(step);
+		return;
 	case INSTANCE_EVENT_NO_ANSWER:
 	case INSTANCE_EVENT_TIMED_OUT:
 		on_no_answer(step);
+		return;
+	case INSTANCE_EVENT_SERVERS_FAIL:
+		on_servers_fail(step);
+		return;
+	case INSTANCE_EVENT_SOCKET_LOST:
+		on_socket_lost(step);
+		return;
+	case INSTANCE_EVENT_FAULT:
+		on_fault(step);
+		return;
+	case INSTANCE_EVENT_SETTLED:
+		if (fsm->state == INSTANCE_FAULTED && fsm->fault_step == FAULT_SETTLING)
+			on_faulted_deadline(step);
+		return;
+	case INSTANCE_EVENT_VICTIMS_GONE:
+		on_victims_gone(step);
 		return;
 	case INSTANCE_EVENT_DIED:
 		on_died(step);
@@ -375,63 +559,11 @@ unsigned int instance_fsm_step(struct instance_fsm *fsm, const struct instance_s
 	return step.effects;
 }
 
-void instance_fsm_set_occupied(struct instance_fsm *fsm, bool occupied)
+void instance_fsm_set_use(struct instance_fsm *fsm, const struct instance_settings *settings,
+			  bool occupied, bool attached, uint64_t now_usec)
 {
 	fsm->occupied = occupied;
-}
-
-const char *instance_state_to_string(enum instance_state state)
-{
-	switch (state) {
-	case INSTANCE_STOPPED:
-		return "stopped";
-	case INSTANCE_STARTING:
-		return "starting";
-	case INSTANCE_READY:
-		return "ready";
-	case INSTANCE_FAULTED:
-		return "faulted";
-	case INSTANCE_UNRESPONSIVE:
-		return "unresponsive";
-	case INSTANCE_DRAINING:
-		return "draining";
-	case INSTANCE_STOPPING:
-		return "stopping";
-	case INSTANCE_BACKOFF:
-		return "backoff";
-	case INSTANCE_FAILED:
-		return "failed";
-	}
-	return "?";
-}
-
-const char *instance_event_to_string(enum instance_event event)
-{
-	switch (event) {
-	case INSTANCE_EVENT_START:
-		return "start";
-	case INSTANCE_EVENT_STOP:
-		return "stop";
-	case INSTANCE_EVENT_RECYCLE:
-		return "recycle";
-	case INSTANCE_EVENT_SPAWNED:
-		return "spawned";
-	case INSTANCE_EVENT_SPAWN_FAILED:
-		return "spawn-failed";
-	case INSTANCE_EVENT_HINT:
-		return "hint";
-	case INSTANCE_EVENT_ANSWERED:
-		return "answered";
-	case INSTANCE_EVENT_NO_ANSWER:
-		return "no-answer";
-	case INSTANCE_EVENT_TIMED_OUT:
-		return "timed-out";
-	case INSTANCE_EVENT_DIED:
-		return "died";
-	case INSTANCE_EVENT_SERVER_LOST:
-		return "server-lost";
-	case INSTANCE_EVENT_DEADLINE:
-		return "deadline";
-	}
-	return "?";
+	fsm->attached = attached;
+	if (fsm->state == INSTANCE_READY && occupied)
+		fsm->deadline_usec = MIN(fsm->deadline_usec, now_usec + settings->interval_usec);
 }

@@ -34,6 +34,7 @@ struct instance_settings {
 	uint64_t idle_interval_usec; /* and without any */
 	uint64_t wedge_grace_usec;   /* for the clients of a daemon that does not answer */
 	uint64_t failed_retry_usec;  /* 0: never */
+	uint64_t fault_grace_usec;   /* for the clients that a fault hit to leave by themselves */
 	unsigned int misses;         /* unanswered queries that make it unresponsive */
 	struct backoff_settings backoff;
 };
@@ -45,11 +46,17 @@ enum instance_event {
 	INSTANCE_EVENT_SPAWNED,      /* as asked */
 	INSTANCE_EVENT_SPAWN_FAILED, /* with a reason */
 	INSTANCE_EVENT_HINT,         /* its output says that it opens its sockets about now */
-	INSTANCE_EVENT_ANSWERED,     /* the query was answered */
+	INSTANCE_EVENT_ANSWERED,     /* the query was answered, and all is well */
+	INSTANCE_EVENT_FAULT_STAYS,  /* it was answered: a server is in its fault state */
 	INSTANCE_EVENT_NO_ANSWER,    /* it was refused, or came back empty */
 	INSTANCE_EVENT_TIMED_OUT,    /* it had no answer in time */
 	INSTANCE_EVENT_DIED,         /* the control daemon is gone; with a reason */
 	INSTANCE_EVENT_SERVER_LOST,  /* a server that had clients is gone; with a reason */
+	INSTANCE_EVENT_SERVERS_FAIL, /* servers fail again and again; with a reason */
+	INSTANCE_EVENT_SOCKET_LOST,  /* its socket was removed or replaced; with a reason */
+	INSTANCE_EVENT_FAULT,        /* a server says that it handles a fatal GPU error */
+	INSTANCE_EVENT_SETTLED,      /* all that is said of the fault has been read */
+	INSTANCE_EVENT_VICTIMS_GONE, /* the last client that a fault hit has left */
 	INSTANCE_EVENT_DEADLINE,     /* deadline_usec has come */
 };
 
@@ -65,6 +72,11 @@ enum instance_effect {
 	INSTANCE_QUERY = 1 << 7,   /* answered by ANSWERED, NO_ANSWER or TIMED_OUT */
 	INSTANCE_OPEN = 1 << 8,    /* admission */
 	INSTANCE_CHANGED = 1 << 9, /* the state is another one */
+	/* Of a fault: tell those it hit; then what makes the holdouts among them leave. */
+	INSTANCE_TELL_HIT = 1 << 10,
+	INSTANCE_TERMINATE_HOLDOUTS = 1 << 11, /* through MPS */
+	INSTANCE_TERM_HOLDOUTS = 1 << 12,
+	INSTANCE_KILL_HOLDOUTS = 1 << 13,
 };
 
 struct instance_fsm {
@@ -75,10 +87,18 @@ struct instance_fsm {
 	uint64_t restarts;
 	char reason[REASON_SIZE]; /* of the state; empty when it needs none */
 
+	bool wedged; /* being ended because it does not answer */
+
 	/* Private. */
-	bool wanted, alive, querying, occupied, open;
-	unsigned int misses, stop_step;
-	uint64_t limit_usec;       /* of the whole start, or of the grace of a wedge */
+	bool wanted, alive, querying, open;
+	bool occupied; /* somebody has a lease */
+	bool attached; /* somebody is, or may be, a client */
+	bool untold;   /* a generation is lost to a fault, and nobody has been told yet */
+	bool give_up;  /* fail instead of starting again */
+	bool recycled; /* being ended by order, to be started again */
+	bool victims_gone;
+	unsigned int misses, stop_step, fault_step;
+	uint64_t limit_usec;       /* of the whole start, of the grace of a wedge or a fault */
 	uint64_t probe_delay_usec; /* while starting */
 	struct backoff backoff;
 };
@@ -89,8 +109,10 @@ void instance_fsm_init(struct instance_fsm *fsm, uint64_t now_usec);
 unsigned int instance_fsm_step(struct instance_fsm *fsm, const struct instance_settings *settings,
 			       enum instance_event event, const char *reason, uint64_t now_usec);
 
-/* Whether anybody has a lease. Takes effect with the next deadline. */
-void instance_fsm_set_occupied(struct instance_fsm *fsm, bool occupied);
+/* Whether anybody has a lease, and whether anybody could be harmed by a new pair. May bring the
+ * deadline nearer. */
+void instance_fsm_set_use(struct instance_fsm *fsm, const struct instance_settings *settings,
+			  bool occupied, bool attached, uint64_t now_usec);
 
 const char *instance_state_to_string(enum instance_state state);
 const char *instance_event_to_string(enum instance_event event);

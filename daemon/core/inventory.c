@@ -4,6 +4,7 @@
 #include "text.h"
 
 #define FIELDS 8
+#define INDEX_MAX 4095
 #define FIELD_SIZE 96
 #define MEBIBYTE (INT64_C(1) << 20)
 
@@ -63,7 +64,7 @@ static int parse_device(const char *line, size_t length, struct device *ret)
 	int64_t index, memory;
 
 	if (split(line, length, fields) < 0 ||
-	    text_parse_int(fields[0], 0, DEVICES_MAX * 16, &index) < 0 ||
+	    text_parse_int(fields[0], 0, INDEX_MAX, &index) < 0 ||
 	    !text_starts_with(fields[1], "GPU-") ||
 	    text_copy(device.uuid, sizeof(device.uuid), fields[1]) < 0 ||
 	    text_copy(device.pci_bus_id, sizeof(device.pci_bus_id), fields[2]) < 0 ||

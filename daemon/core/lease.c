@@ -71,10 +71,14 @@ int lease_request(struct lease_table *table, const struct lease_request *request
 		  uint64_t now_usec, size_t *ret_index, char reason[static REASON_SIZE])
 {
 	struct lease *lease;
-	size_t index;
+	size_t index, place;
 
 	if (placement_impossible(table, request, reason))
 		return LEASE_UNSATISFIABLE;
+	if (placement_all_failed(table, request, &place, reason)) {
+		*ret_index = place;
+		return LEASE_ALL_FAILED;
+	}
 	if (table->rules.max_per_user > 0 &&
 	    count_of_user(table, request->uid) >= table->rules.max_per_user) {
 		(void)text_format(reason, REASON_SIZE,
@@ -99,6 +103,12 @@ int lease_request(struct lease_table *table, const struct lease_request *request
 	enqueue(table, index);
 	*ret_index = index;
 	return 0;
+}
+
+bool lease_is_hopeless(const struct lease_table *table, size_t index, size_t *ret_place,
+		       char reason[static REASON_SIZE])
+{
+	return placement_all_failed(table, &table->leases[index].request, ret_place, reason);
 }
 
 static void occupy(struct lease_table *table, struct lease *lease, size_t place_index)
@@ -286,7 +296,8 @@ void lease_table_check(const struct lease_table *table)
 	for (size_t i = table->queue_head; i != LEASE_NONE; i = table->leases[i].next) {
 		size_t next = table->leases[i].next;
 
-		assert(table->leases[i].state == LEASE_QUEUED && n_queued-- > 0);
+		assert(table->leases[i].state == LEASE_QUEUED && n_queued > 0);
+		n_queued--;
 		assert(next == LEASE_NONE ||
 		       table->leases[next].sequence > table->leases[i].sequence);
 	}

@@ -65,6 +65,7 @@ struct lease_place {
 	int64_t memory_bytes; /* 0: not known, so not limited */
 	/* Set by the shell as the instance goes. */
 	bool open;
+	bool failed; /* not open, and not known to be again soon: nobody waits for it */
 	char closed_reason[REASON_SIZE]; /* shown to those who wait */
 	/* Kept by the table. */
 	uint32_t uid; /* whose it is while n_leases > 0 and not multi_user */
@@ -97,11 +98,16 @@ enum {
 	LEASE_TABLE_FULL = 1,
 	LEASE_USER_LIMIT,    /* max_per_user reached */
 	LEASE_UNSATISFIABLE, /* no candidate could ever hold it; the sentence says why */
+	LEASE_ALL_FAILED,    /* every candidate has failed; ret_index is the place of one */
 };
 /* Puts a request at the end of the queue. id: unique, ends with NUL. Outcomes above; nothing has
  * changed then. */
 int lease_request(struct lease_table *table, const struct lease_request *request, const char *id,
 		  uint64_t now_usec, size_t *ret_index, char reason[static REASON_SIZE]);
+
+/* Have all places that would do for a waiter failed? Then says how one did, and which. */
+bool lease_is_hopeless(const struct lease_table *table, size_t index, size_t *ret_place,
+		       char reason[static REASON_SIZE]);
 
 enum {
 	LEASE_NOBODY = 1

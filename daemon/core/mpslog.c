@@ -98,7 +98,7 @@ static void parse_server(struct cursor text, struct mpslog_line *line)
 	line->status = take_pid(&text);
 }
 
-/* "Client {PID: 649, Context ID: 1} on device 0 to be torn down" */
+/* "Client {PID: 649, Context ID: 1} on device 0 to be torn down", "... connected" */
 static void parse_client(struct cursor text, struct mpslog_line *line)
 {
 	int32_t pid = take_pid(&text);
@@ -107,9 +107,12 @@ static void parse_client(struct cursor text, struct mpslog_line *line)
 	if (!close)
 		return;
 	text.at = close + 1;
-	if (!take(&text, " on device "))
+	if (take(&text, " on device "))
+		line->kind = MPSLOG_FAULT_HIT;
+	else if (take(&text, " connected"))
+		line->kind = MPSLOG_CLIENT_CONNECTED;
+	else
 		return;
-	line->kind = MPSLOG_FAULT_HIT;
 	line->pid = pid;
 }
 
@@ -142,11 +145,12 @@ static const struct {
 	{"Server has been notified to shutdown", MPSLOG_SERVER_NOTIFIED, NULL},
 	{"Server was unable to shutdown", MPSLOG_SERVER_KEPT, NULL},
 	{"Server is handling a fatal GPU error", MPSLOG_FAULT, NULL},
+	{"The following client process have a sticky error", MPSLOG_FAULT_LIST, NULL},
 	{"Server ", MPSLOG_OTHER, parse_server},
 	{"Failed to start : ", MPSLOG_START_FAILED, NULL},
 };
 
-static void parse_pid_or_status(struct cursor text, struct mpslog_line *line)
+static void parse_rest(struct cursor text, struct mpslog_line *line)
 {
 	if (take(&text, "NEW SERVER ")) {
 		line->pid = take_pid(&text);
@@ -155,6 +159,13 @@ static void parse_pid_or_status(struct cursor text, struct mpslog_line *line)
 	} else if (take(&text, "Exit with status ")) {
 		line->kind = MPSLOG_CONTROL_EXIT;
 		line->status = take_pid(&text);
+	} else if (text.at < text.end && *text.at >= '0' && *text.at <= '9') {
+		int32_t number = take_pid(&text);
+
+		if (text.at == text.end) {
+			line->kind = MPSLOG_NUMBER;
+			line->pid = number;
+		}
 	}
 }
 
@@ -176,7 +187,7 @@ void mpslog_parse(const char *line, size_t length, struct mpslog_line *ret)
 			patterns[i].parse(rest, ret);
 		return;
 	}
-	parse_pid_or_status(text, ret);
+	parse_rest(text, ret);
 }
 
 const char *mpslog_kind_to_string(enum mpslog_kind kind)
@@ -192,6 +203,8 @@ const char *mpslog_kind_to_string(enum mpslog_kind kind)
 		return "new-client";
 	case MPSLOG_CLIENT_PENDING:
 		return "client-pending";
+	case MPSLOG_CLIENT_CONNECTED:
+		return "client-connected";
 	case MPSLOG_CLIENT_GONE:
 		return "client-gone";
 	case MPSLOG_CLIENT_LIMIT:
@@ -212,6 +225,10 @@ const char *mpslog_kind_to_string(enum mpslog_kind kind)
 		return "fault";
 	case MPSLOG_FAULT_HIT:
 		return "fault-hit";
+	case MPSLOG_FAULT_LIST:
+		return "fault-list";
+	case MPSLOG_NUMBER:
+		return "number";
 	case MPSLOG_CONTROL_EXIT:
 		return "control-exit";
 	}

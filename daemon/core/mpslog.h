@@ -10,21 +10,24 @@
 
 enum mpslog_kind {
 	MPSLOG_OTHER,
-	MPSLOG_NOISE,           /* the five lines of every command, and credentials */
-	MPSLOG_STARTING,        /* the control daemon is about to open its sockets */
-	MPSLOG_NEW_CLIENT,      /* pid, uid; asks to be let in */
-	MPSLOG_CLIENT_PENDING,  /* pid, uid; waits for a server */
-	MPSLOG_CLIENT_GONE,     /* pid; 0 when the line names none (550) */
-	MPSLOG_CLIENT_LIMIT,    /* a client was refused: the server is full */
-	MPSLOG_SERVER_START,    /* pid, uid */
-	MPSLOG_SERVER_READY,    /* pid */
-	MPSLOG_SERVER_NOTIFIED, /* writer: the server was asked to end and will */
-	MPSLOG_SERVER_KEPT,     /* writer: it was asked to end and cannot: it has clients */
-	MPSLOG_SERVER_EXIT,     /* pid, status */
-	MPSLOG_START_FAILED,    /* text: why a server could not start */
-	MPSLOG_FAULT,           /* writer: the server handles a fatal GPU error */
-	MPSLOG_FAULT_HIT,       /* pid: this client lost its context */
-	MPSLOG_CONTROL_EXIT,    /* status */
+	MPSLOG_NOISE,            /* the five lines of every command, and credentials */
+	MPSLOG_STARTING,         /* the control daemon is about to open its sockets */
+	MPSLOG_NEW_CLIENT,       /* pid, uid; asks to be let in */
+	MPSLOG_CLIENT_PENDING,   /* pid, uid; waits for a server */
+	MPSLOG_CLIENT_CONNECTED, /* pid; writer is its server */
+	MPSLOG_CLIENT_GONE,      /* pid; 0 when the line names none (550) */
+	MPSLOG_CLIENT_LIMIT,     /* a client was refused: the server is full */
+	MPSLOG_SERVER_START,     /* pid, uid */
+	MPSLOG_SERVER_READY,     /* pid */
+	MPSLOG_SERVER_NOTIFIED,  /* writer: the server was asked to end and will */
+	MPSLOG_SERVER_KEPT,      /* writer: it was asked to end and cannot: it has clients */
+	MPSLOG_SERVER_EXIT,      /* pid, status */
+	MPSLOG_START_FAILED,     /* text: why a server could not start */
+	MPSLOG_FAULT,            /* writer: the server handles a fatal GPU error */
+	MPSLOG_FAULT_HIT,        /* pid: this client lost its context */
+	MPSLOG_FAULT_LIST,       /* pids that were hit follow, one a line */
+	MPSLOG_NUMBER,           /* pid: a line of nothing but a number; what it means depends */
+	MPSLOG_CONTROL_EXIT,     /* status */
 };
 
 struct mpslog_line {

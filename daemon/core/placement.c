@@ -33,8 +33,8 @@ static enum obstacle obstacle(const struct lease_table *table, const struct leas
 		return OBSTACLE_NOT_EMPTY;
 	if (place->n_leases > 0 && !place->multi_user && place->uid != request->uid)
 		return OBSTACLE_USER;
-	if (place->memory_bytes > 0 &&
-	    request->memory_bytes > place->memory_bytes - place->memory_reserved_bytes)
+	if (request->memory_bytes > (place->memory_bytes > 0 ? place->memory_bytes : INT64_MAX) -
+					    place->memory_reserved_bytes)
 		return OBSTACLE_MEMORY;
 	if (!table->rules.oversubscribe_threads &&
 	    place->threads_percent + request->threads_percent > 100)
@@ -62,7 +62,11 @@ bool placement_impossible(const struct lease_table *table, const struct lease_re
 		if (place->memory_bytes > memory_bytes)
 			memory_bytes = place->memory_bytes;
 	}
-	if (request->clients > max_clients)
+	if (request->clients <= max_clients && request->memory_bytes <= memory_bytes)
+		(void)text_format(reason, REASON_SIZE,
+				  "no device takes %d clients and has %lld bytes of memory too",
+				  request->clients, (long long)request->memory_bytes);
+	else if (request->clients > max_clients)
 		(void)text_format(reason, REASON_SIZE,
 				  "%d clients asked for, and a device takes at most %d",
 				  request->clients, max_clients);
@@ -70,6 +74,27 @@ bool placement_impossible(const struct lease_table *table, const struct lease_re
 		(void)text_format(reason, REASON_SIZE,
 				  "%lld bytes of memory asked for, and the largest device has %lld",
 				  (long long)request->memory_bytes, (long long)memory_bytes);
+	return true;
+}
+
+bool placement_all_failed(const struct lease_table *table, const struct lease_request *request,
+			  size_t *ret_place, char reason[static REASON_SIZE])
+{
+	size_t failed = LEASE_NONE;
+
+	for (size_t i = 0; i < table->n_places; i++) {
+		if (!device_set_has(&request->candidates, i) ||
+		    too_small(&table->places[i], request))
+			continue;
+		if (!table->places[i].failed)
+			return false;
+		if (failed == LEASE_NONE)
+			failed = i;
+	}
+	if (failed == LEASE_NONE)
+		return false;
+	*ret_place = failed;
+	(void)text_copy(reason, REASON_SIZE, table->places[failed].closed_reason);
 	return true;
 }
 

@@ -8,6 +8,10 @@
 bool placement_impossible(const struct lease_table *table, const struct lease_request *request,
 			  char reason[static REASON_SIZE]);
 
+/* Have all candidates that could hold it failed? Then says how the first did. */
+bool placement_all_failed(const struct lease_table *table, const struct lease_request *request,
+			  size_t *ret_place, char reason[static REASON_SIZE]);
+
 /* The best place that is free for it now and not blocked; LEASE_NONE. A place that serves the
  * uid already comes first, then the emptiest (spread) or the fullest (pack), then the lowest. */
 size_t placement_choose(const struct lease_table *table, const struct lease_request *request,

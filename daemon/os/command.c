@@ -9,7 +9,7 @@
 #include "spawn.h"
 #include "util.h"
 
-#define READ_STEP 4096u
+#define READ_STEP ((size_t)4096)
 #define TIMER_ACCURACY_USEC USEC_PER_MSEC
 
 struct command {
@@ -40,10 +40,18 @@ static void command_freep(struct command **command)
 	(void)command_free(*command);
 }
 
+/* The program and its children: it leads a session of its own. Its number is still its own, for
+ * while it is watched it was not reaped. */
+static void kill_all(const struct command *command)
+{
+	if (process_is_watched(&command->process))
+		(void)kill(-command->process.pid, SIGKILL);
+}
+
 struct command *command_cancel(struct command *command)
 {
 	if (command)
-		(void)process_signal(&command->process, SIGKILL);
+		kill_all(command);
 	return command_free(command);
 }
 
@@ -57,7 +65,7 @@ static void finish(struct command *command, enum command_result result, int stat
 	};
 
 	if (result != COMMAND_DONE)
-		(void)process_signal(&command->process, SIGKILL);
+		kill_all(command);
 	command->handler(&outcome, command->userdata);
 	(void)command_free(command);
 }
@@ -72,10 +80,10 @@ static int read_output(struct command *command)
 	ssize_t n;
 
 	if (command->length + 1 >= command->size) {
-		size_t size = command->size + READ_STEP;
+		size_t size = MIN(command->size + READ_STEP, COMMAND_OUTPUT_MAX + 2);
 		char *output;
 
-		if (command->size > COMMAND_OUTPUT_MAX)
+		if (command->length >= COMMAND_OUTPUT_MAX)
 			return -E2BIG;
 		output = realloc(command->output, size);
 		if (!output)

@@ -9,7 +9,7 @@
 
 /* What a command may print; more is a failure, not a reason to wait. `ps` of 48 clients has 5 KB.
  */
-#define COMMAND_OUTPUT_MAX (256u * 1024)
+#define COMMAND_OUTPUT_MAX ((size_t)256 * 1024)
 #define COMMAND_INPUT_MAX 4096u
 
 enum command_result {

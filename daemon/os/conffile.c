@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "conffile.h"
 
+#include <dirent.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <libconfig.h>
 #include <sys/stat.h>
 
 #include "text.h"
 #include "util.h"
 
-#define FILE_MAX (1024 * 1024)
+#define FILE_MAX ((size_t)1024 * 1024)
 
 static int fail(struct conffile_error *error, const char *file, int line, int r, const char *text)
 {
@@ -33,7 +33,7 @@ static int read_file(const char *path, char **ret)
 		return -errno;
 	if (S_ISDIR(st.st_mode))
 		return -EISDIR;
-	text = malloc(FILE_MAX + 1);
+	text = malloc(FILE_MAX + 2);
 	if (!text)
 		return -ENOMEM;
 	while ((n = read(fd, text + length, FILE_MAX + 1 - length)) > 0)
@@ -45,6 +45,9 @@ static int read_file(const char *path, char **ret)
 	text[length] = '\0';
 	if (strlen(text) != length)
 		return -EILSEQ;
+	/* libconfig 1.5 wants an end of line behind a comment. */
+	text[length] = '\n';
+	text[length + 1] = '\0';
 	*ret = TAKE_PTR(text);
 	return 0;
 }
@@ -72,7 +75,23 @@ static const char *skip_opaque(const char *p)
 static bool is_word(char c)
 {
 	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-	       c == '_' || c == '.' || c == '-' || c == '*';
+	       c == '_' || c == '.' || c == '-' || c == '*' || c == '@';
+}
+
+/* Why a word cannot stand there; NULL when it can. */
+static const char *word_problem(const char *word)
+{
+	int64_t value;
+
+	if (text_parse_int(word, INT32_MIN, INT32_MAX, &value) == -ERANGE)
+		return "is out of range for a whole number";
+	/* "0x" and more than eight digits; with an L behind them libconfig reads 64 bits. */
+	if (word[0] == '0' && (word[1] == 'x' || word[1] == 'X') && strlen(word) > 10 &&
+	    !strchr(word, 'L'))
+		return "is out of range for a whole number";
+	if (streq(word, "@include"))
+		return "is not supported; put files into conf.d/";
+	return NULL;
 }
 
 static int line_of(const char *text, const char *at)
@@ -88,13 +107,12 @@ static int line_of(const char *text, const char *at)
  * libconfig 1.5 lets a whole number past 32 bits wrap without a word (5000000000 reads
  * 705032704), so such numbers are found in the text before it sees them.
  */
-static int check_numbers(const char *path, const char *text, struct conffile_error *error)
+static int check_words(const char *path, const char *text, struct conffile_error *error)
 {
 	for (const char *p = text; *p;) {
-		const char *after = skip_opaque(p);
+		const char *after = skip_opaque(p), *problem;
+		char word[32], why[CONFIG_ERROR_SIZE];
 		size_t length = 0;
-		char word[32];
-		int64_t value;
 
 		if (after != p) {
 			p = after;
@@ -102,20 +120,14 @@ static int check_numbers(const char *path, const char *text, struct conffile_err
 		}
 		while (is_word(p[length]))
 			length++;
-		if (length == 0) {
-			p++;
-			continue;
-		}
 		(void)text_format(word, sizeof(word), "%.*s", (int)MIN(length, sizeof(word) - 1),
 				  p);
-		if (text_parse_int(word, INT32_MIN, INT32_MAX, &value) == -ERANGE) {
-			char why[CONFIG_ERROR_SIZE];
-
-			(void)text_format(why, sizeof(why), "%s is out of range for a whole number",
-					  word);
-			return fail(error, path, line_of(text, p), -ERANGE, why);
+		problem = word_problem(word);
+		if (problem) {
+			(void)text_format(why, sizeof(why), "%s %s", word, problem);
+			return fail(error, path, line_of(text, p), -EINVAL, why);
 		}
-		p += length;
+		p += MAX(length, (size_t)1);
 	}
 	return 0;
 }
@@ -151,6 +163,12 @@ static struct config_value value_of(const config_setting_t *setting)
 	return value;
 }
 
+/* The line that the text ended on before read_file put an end of line there. */
+static int last_line_of(const char *text)
+{
+	return line_of(text, text + strlen(text) - 1);
+}
+
 struct reader {
 	struct config *config;
 	const char *file;
@@ -159,10 +177,8 @@ struct reader {
 
 static int fail_at(struct reader *reader, const config_setting_t *setting, const char *text)
 {
-	const char *included = config_setting_source_file(setting);
-
-	return fail(reader->error, included ? included : reader->file,
-		    (int)config_setting_source_line(setting), -EINVAL, text);
+	return fail(reader->error, reader->file, (int)config_setting_source_line(setting), -EINVAL,
+		    text);
 }
 
 static int read_strings(struct reader *reader, const char *path, config_setting_t *setting)
@@ -267,14 +283,15 @@ static int read_text(struct reader *reader, const char *text)
 	config_t tree;
 	int r;
 
-	r = check_numbers(reader->file, text, reader->error);
+	r = check_words(reader->file, text, reader->error);
 	if (r < 0)
 		return r;
 	config_init(&tree);
 	if (config_read_string(&tree, text) == CONFIG_TRUE)
 		r = read_group(reader, "", config_root_setting(&tree));
 	else
-		r = fail(reader->error, reader->file, config_error_line(&tree), -EINVAL,
+		r = fail(reader->error, reader->file,
+			 MIN(config_error_line(&tree), last_line_of(text)), -EINVAL,
 			 config_error_text(&tree));
 	config_destroy(&tree);
 	return r;
@@ -288,7 +305,7 @@ static int load_file(struct config *config, const char *path, struct conffile_li
 	int r;
 
 	r = read_file(path, &text);
-	if (r < 0) {
+	if (!text) {
 		char why[CONFIG_ERROR_SIZE];
 
 		(void)text_format(why, sizeof(why), "cannot be read: %s",
@@ -300,21 +317,41 @@ static int load_file(struct config *config, const char *path, struct conffile_li
 	return read_text(&reader, text);
 }
 
+static int is_fragment(const struct dirent *entry)
+{
+	size_t length = strlen(entry->d_name);
+
+	return entry->d_name[0] != '.' && length > 5 && streq(entry->d_name + length - 5, ".conf");
+}
+
+/* In the order of their bytes, whatever the locale. */
+static int compare_names(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
 static int load_fragments(struct config *config, const char *path, struct conffile_list *list,
 			  struct conffile_error *error)
 {
 	const char *slash = strrchr(path, '/');
-	char pattern[PATH_MAX];
-	glob_t found = {};
-	int r = 0;
+	char directory[PATH_MAX], file[PATH_MAX];
+	struct dirent **entries = NULL;
+	int n, r = 0;
 
-	if (text_format(pattern, sizeof(pattern), "%.*sconf.d/*.conf",
+	if (text_format(directory, sizeof(directory), "%.*sconf.d",
 			slash ? (int)(slash - path + 1) : 0, path) < 0)
 		return fail(error, path, 0, -ENAMETOOLONG, "the path is too long");
-	if (glob(pattern, 0, NULL, &found) == 0)
-		for (size_t i = 0; i < found.gl_pathc && r == 0; i++)
-			r = load_file(config, found.gl_pathv[i], list, error);
-	globfree(&found);
+	n = scandir(directory, &entries, is_fragment, compare_names);
+	if (n < 0 && errno != ENOENT && errno != ENOTDIR)
+		return fail(error, directory, 0, -errno, strerror(errno));
+	for (int i = 0; i < n; i++) {
+		if (r == 0)
+			r = text_format(file, sizeof(file), "%s/%s", directory, entries[i]->d_name);
+		if (r == 0)
+			r = load_file(config, file, list, error);
+		free(entries[i]);
+	}
+	free(entries);
 	return r;
 }
 

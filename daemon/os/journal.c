@@ -11,7 +11,7 @@
 #include "text.h"
 
 #define FIELD_MAX 320
-#define FIELDS_MAX 6
+#define FIELDS_MAX 7
 #define TEXT_MAX 4608
 
 static struct {
@@ -74,6 +74,7 @@ static void send_to_journal(int level, const struct journal_context *context, co
 	add_field(&fields, "MPS_ROLE", context->role);
 	add_field(&fields, "MPS_LEASE", context->lease);
 	add_field(&fields, "MPS_PID", number);
+	add_field(&fields, "MESSAGE_ID", context->message_id);
 	(void)sd_journal_sendv(fields.vector, fields.n);
 }
 

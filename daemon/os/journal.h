@@ -13,11 +13,19 @@
 
 /* What a message is about; any of them may be NULL or 0. */
 struct journal_context {
-	const char *instance; /* MPS_INSTANCE=, and in front of the text */
-	const char *role;     /* MPS_ROLE=: supervisor (none given), control or server */
-	const char *lease;    /* MPS_LEASE= */
-	int pid;              /* MPS_PID=: whom it speaks of */
+	const char *instance;   /* MPS_INSTANCE=, and in front of the text */
+	const char *role;       /* MPS_ROLE=: supervisor (none given), control or server */
+	const char *lease;      /* MPS_LEASE= */
+	int pid;                /* MPS_PID=: whom it speaks of */
+	const char *message_id; /* MESSAGE_ID=: one of these, explained in the catalog */
 };
+
+#define JOURNAL_ID_CONTROL_LOST "0dcf210d952749d3a2a78e7b3405621d"
+#define JOURNAL_ID_SERVER_LOST "db232e26a9af4ce8879e4b4c2c48c5a3"
+#define JOURNAL_ID_FAULT "bb421cb52dd046f4a97b11da399c020e"
+#define JOURNAL_ID_UNRESPONSIVE "da6e3abd33924bbd82cc52f8135b16c6"
+#define JOURNAL_ID_FAILED "9b747d25404e4154aa86e30055536552"
+#define JOURNAL_ID_SOCKET_LOST "deb082187eda49319a7c37746b6baec3"
 
 /* verbose: also LOG_DEBUG. Finds out by itself whether standard error is the journal. */
 void journal_init(const char *program, bool verbose);

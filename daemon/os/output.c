@@ -99,6 +99,11 @@ int output_open(struct output *output, sd_event *event, const char *path, output
 	return 0;
 }
 
+void output_catch_up(struct output *output)
+{
+	read_chunks(output, TURN_CHUNKS);
+}
+
 void output_drain(struct output *output)
 {
 	read_chunks(output, DRAIN_CHUNKS);

@@ -33,7 +33,9 @@ struct output {
 int output_open(struct output *output, sd_event *event, const char *path, output_handler handler,
 		void *userdata, uint64_t *n_lines, uint64_t *n_cut);
 
-/* Passes on what is there now: the last words of a daemon that has just died. */
+/* Passes on the lines that are there now. */
+void output_catch_up(struct output *output);
+/* Likewise, and a last line without an end: the daemon has just died. */
 void output_drain(struct output *output);
 
 void output_close(struct output *output);

@@ -123,13 +123,23 @@ int process_watch(struct process *process, struct processes *processes, pid_t pi
 	return 0;
 }
 
-int process_signal(const struct process *process, int signal_number)
+void process_set_priority(struct process *process, int64_t priority)
 {
-	if (!process_is_watched(process))
+	(void)sd_event_source_set_priority(process->source, priority);
+}
+
+int process_signal_pidfd(int pidfd, int signal_number)
+{
+	if (pidfd < 0)
 		return -ESRCH;
-	if (syscall(SYS_pidfd_send_signal, process->pidfd, signal_number, NULL, 0) < 0)
+	if (syscall(SYS_pidfd_send_signal, pidfd, signal_number, NULL, 0) < 0)
 		return -errno;
 	return 0;
+}
+
+int process_signal(const struct process *process, int signal_number)
+{
+	return process_signal_pidfd(process->pidfd, signal_number);
 }
 
 void process_unwatch(struct process *process)

@@ -14,6 +14,7 @@
 
 /* Deaths come before output and timers, those before requests, reaping comes last. */
 #define PRIORITY_DEATH (-30)
+#define PRIORITY_HOLDER (-25) /* their deaths after those of what they used */
 #define PRIORITY_OUTPUT (-20)
 #define PRIORITY_TIMER (-10)
 #define PRIORITY_REQUEST 0
@@ -58,8 +59,14 @@ static inline bool process_is_watched(const struct process *process)
 int process_watch(struct process *process, struct processes *processes, pid_t pid, int pidfd,
 		  process_exit_handler on_exit, void *userdata);
 
+/* Deaths are told with PRIORITY_DEATH unless this says otherwise. */
+void process_set_priority(struct process *process, int64_t priority);
+
 /* -ESRCH when it is gone or not watched. */
 int process_signal(const struct process *process, int signal_number);
+
+/* By a pidfd that is not watched. -ESRCH also when it is invalid. */
+int process_signal_pidfd(int pidfd, int signal_number);
 
 /* Stops watching; a child that ends later is reaped like a stranger. NULL and unwatched are fine.
  */

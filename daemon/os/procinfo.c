@@ -8,6 +8,11 @@
 #include "text.h"
 #include "util.h"
 
+/* A flag of the kernel in the ninth field of /proc/PID/stat (include/linux/sched.h). */
+#define PF_EXITING 0x4u
+
+#define ENVIRONMENT_MAX ((size_t)256 * 1024)
+
 static int open_proc(pid_t pid, const char *name, int *ret_fd)
 {
 	char path[64];
@@ -30,6 +35,7 @@ int procinfo_read(pid_t pid, struct procinfo *ret)
 	struct stat st;
 	char *tail;
 	ssize_t n;
+	unsigned int flags;
 	int r, parent;
 
 	r = open_proc(pid, "stat", &fd);
@@ -42,14 +48,15 @@ int procinfo_read(pid_t pid, struct procinfo *ret)
 	/* The command's name stands in brackets and may hold anything, brackets too. */
 	tail = strrchr(text, ')');
 	if (!tail || sscanf(tail + 1,
-			    " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+			    " %c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
 			    "%*d %*d %llu",
-			    &info.state, &parent, &start) != 3)
+			    &info.state, &parent, &flags, &start) != 4)
 		return -EBADMSG;
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	info.parent = parent;
 	info.start_ticks = start;
+	info.exiting = flags & PF_EXITING || info.state == 'Z' || info.state == 'X';
 	info.uid = st.st_uid;
 	*ret = info;
 	return 0;
@@ -70,7 +77,7 @@ int procinfo_environment(pid_t pid, const char *name, char *ret_value, size_t si
 {
 	_cleanup_free_ char *block = NULL;
 	_cleanup_close_ int fd = -EBADF;
-	size_t room = 256 * 1024, length = 0;
+	size_t room = ENVIRONMENT_MAX, length = 0;
 	const char *value;
 	ssize_t n;
 	int r;
@@ -91,20 +98,35 @@ int procinfo_environment(pid_t pid, const char *name, char *ret_value, size_t si
 	return value ? text_copy(ret_value, size, value) : -ENOENT;
 }
 
-bool procinfo_runs(pid_t pid, const char *program)
+int procinfo_name(pid_t pid, char *ret_name, size_t size)
 {
-	char link[64], path[PATH_MAX];
-	const char *name;
+	_cleanup_close_ int fd = -EBADF;
 	ssize_t n;
+	int r;
 
-	(void)text_format(link, sizeof(link), "/proc/%d/exe", (int)pid);
-	n = readlink(link, path, sizeof(path) - 1);
-	if (n < 0)
-		return false;
-	path[n] = '\0';
-	name = strrchr(path, '/');
-	name = name ? name + 1 : path;
-	/* An executable replaced by an upgrade reads "NAME (deleted)". */
-	return text_starts_with(name, program) &&
-	       (name[strlen(program)] == '\0' || streq(name + strlen(program), " (deleted)"));
+	r = open_proc(pid, "comm", &fd);
+	if (r < 0)
+		return r;
+	n = read(fd, ret_name, size - 1);
+	if (n <= 0)
+		return -ESRCH;
+	ret_name[n] = '\0';
+	ret_name[strcspn(ret_name, "\n")] = '\0';
+	return 0;
+}
+
+int procinfo_directory(pid_t pid, const char *path, uint64_t *ret_device, uint64_t *ret_inode)
+{
+	char full[PATH_MAX];
+	struct stat st;
+	int r;
+
+	r = text_format(full, sizeof(full), "/proc/%d/root%s", (int)pid, path);
+	if (r < 0)
+		return r;
+	if (stat(full, &st) < 0)
+		return -errno;
+	*ret_device = st.st_dev;
+	*ret_inode = st.st_ino;
+	return 0;
 }

@@ -11,6 +11,7 @@ struct procinfo {
 	pid_t parent;
 	uint64_t start_ticks; /* since boot; with the pid it names one process for ever */
 	char state;           /* as in /proc/PID/stat: 'R', 'S', 'T', 'Z', ... */
+	bool exiting;         /* on its way out: its descriptors may be closed already */
 	uid_t uid;            /* effective */
 };
 
@@ -21,6 +22,9 @@ int procinfo_read(pid_t pid, struct procinfo *ret);
  * has none, -ESRCH, -EACCES, -ENAMETOOLONG. */
 int procinfo_environment(pid_t pid, const char *name, char *ret_value, size_t size);
 
-/* Is its executable's name this (without directory, "nvidia-cuda-mps-control")? By
- * /proc/PID/exe, which the process cannot choose. */
-bool procinfo_runs(pid_t pid, const char *program);
+/* The command's name (/proc/PID/comm), which the process can choose: for messages only. */
+int procinfo_name(pid_t pid, char *ret_name, size_t size);
+
+/* Device and inode of a directory as this process sees it, through /proc/PID/root: a container may
+ * have it mounted elsewhere. */
+int procinfo_directory(pid_t pid, const char *path, uint64_t *ret_device, uint64_t *ret_inode);

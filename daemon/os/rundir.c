@@ -13,6 +13,9 @@
 #include "text.h"
 #include "util.h"
 
+/* Deeper than anybody puts things into a lease directory. */
+#define DEPTH_MAX 16
+
 static const struct {
 	const char *name;
 	mode_t mode;
@@ -44,21 +47,53 @@ static int make_directory(const char *path, mode_t mode)
 	return chmod(path, mode) < 0 ? -errno : 0;
 }
 
-/* Removes the files of a directory, which we know has no subdirectories of ours. */
-static int empty_directory(const char *path)
+static int open_directory(int parent_fd, const char *name, DIR **ret)
 {
-	_cleanup_(closedirp) DIR *directory = opendir(path);
+	int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *directory;
+
+	if (fd < 0)
+		return -errno;
+	directory = fdopendir(fd);
+	if (!directory) {
+		(void)safe_close(fd);
+		return -errno;
+	}
+	*ret = directory;
+	return 0;
+}
+
+/*
+ * Empties a directory, whoever fills it meanwhile: a lease's belongs to its holder, who can put
+ * anything there. Never follows a link, goes on past what it cannot remove, and stops at a depth.
+ */
+static void empty_directory_at(int parent_fd, const char *name, int depth)
+{
+	_cleanup_(closedirp) DIR *directory = NULL;
 	const struct dirent *entry;
 
+	if (depth <= DEPTH_MAX)
+		(void)open_directory(parent_fd, name, &directory);
 	if (!directory)
-		return -errno;
+		return;
 	while ((entry = readdir(directory))) {
 		if (streq(entry->d_name, ".") || streq(entry->d_name, ".."))
 			continue;
-		if (unlinkat(dirfd(directory), entry->d_name, 0) < 0 && errno != ENOENT)
-			return -errno;
+		if (unlinkat(dirfd(directory), entry->d_name, 0) == 0)
+			continue;
+		empty_directory_at(dirfd(directory), entry->d_name, depth + 1);
+		(void)unlinkat(dirfd(directory), entry->d_name, AT_REMOVEDIR);
 	}
-	return 0;
+}
+
+static void empty_directory(const char *path)
+{
+	char control[PATH_MAX];
+
+	/* The way in goes first. */
+	if (text_format(control, sizeof(control), "%s/control", path) == 0)
+		(void)unlink(control);
+	empty_directory_at(AT_FDCWD, path, 0);
 }
 
 static void clear_leases(const char *path)
@@ -166,12 +201,13 @@ int rundir_prepare_instance(const char *directory, pid_t *ret_daemon)
 	r = lock_holder(directory, ret_daemon);
 	if (r < 0 || *ret_daemon != 0)
 		return r;
-	return empty_directory(directory);
+	empty_directory(directory);
+	return 0;
 }
 
 void rundir_remove_instance(const char *directory)
 {
-	(void)empty_directory(directory);
+	empty_directory(directory);
 	(void)rmdir(directory);
 }
 
@@ -254,6 +290,6 @@ int rundir_renew_lease(const char *directory, const char *pipe_directory)
 
 void rundir_remove_lease(const char *directory)
 {
-	(void)empty_directory(directory);
+	empty_directory(directory);
 	(void)rmdir(directory);
 }

@@ -24,13 +24,19 @@ static void reset_signals(void)
 
 static int connect_streams(const struct spawn *spawn)
 {
-	const int fds[] = {spawn->stdin_fd, spawn->stdout_fd, spawn->stderr_fd};
+	int fds[] = {spawn->stdin_fd, spawn->stdout_fd, spawn->stderr_fd};
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (null < 0)
 		return -errno;
+	/* First out of the way of each other: one of them may be 0, 1 or 2 itself. */
+	for (int i = 0; i < 3; i++) {
+		fds[i] = fcntl(fds[i] >= 0 ? fds[i] : null, F_DUPFD_CLOEXEC, 3);
+		if (fds[i] < 0)
+			return -errno;
+	}
 	for (int i = 0; i < 3; i++)
-		if (dup2(fds[i] >= 0 ? fds[i] : null, i) < 0)
+		if (dup2(fds[i], i) < 0)
 			return -errno;
 	return 0;
 }
@@ -82,6 +88,13 @@ int spawn_process(const struct spawn *spawn, pid_t *ret_pid, int *ret_pidfd)
 		return -errno;
 	reader = pipe_fds[0];
 	writer = pipe_fds[1];
+	/* Where the standard streams are closed this end must not become one of them. */
+	if (writer < 3)
+		writer = fcntl(pipe_fds[1], F_DUPFD_CLOEXEC, 3);
+	if (writer != pipe_fds[1])
+		(void)close(pipe_fds[1]);
+	if (writer < 0)
+		return -errno;
 	pid = fork();
 	if (pid < 0)
 		return -errno;
@@ -90,7 +103,7 @@ int spawn_process(const struct spawn *spawn, pid_t *ret_pid, int *ret_pidfd)
 		(void)!write(writer, &r, sizeof(r));
 		_exit(127);
 	}
-	writer = safe_close(writer);
+	closep(&writer);
 	r = read_verdict(reader);
 	if (r == 0)
 		r = process_open(pid, &pidfd);

@@ -18,6 +18,10 @@
 #define QUERY INSTANCE_QUERY
 #define OPEN INSTANCE_OPEN
 #define CHANGED INSTANCE_CHANGED
+#define TELL_HIT INSTANCE_TELL_HIT
+#define TERMINATE INSTANCE_TERMINATE_HOLDOUTS
+#define TERM_HOLDOUTS INSTANCE_TERM_HOLDOUTS
+#define KILL_HOLDOUTS INSTANCE_KILL_HOLDOUTS
 
 static const struct instance_settings settings = {
 	.start_usec = 10 * SEC,
@@ -26,6 +30,7 @@ static const struct instance_settings settings = {
 	.idle_interval_usec = 60 * SEC,
 	.wedge_grace_usec = 300 * SEC,
 	.failed_retry_usec = 600 * SEC,
+	.fault_grace_usec = 3 * SEC,
 	.misses = 3,
 	.backoff = {.min_usec = SEC / 2, .max_usec = 30 * SEC, .window_usec = 60 * SEC, .limit = 3},
 };
@@ -46,10 +51,10 @@ struct scene {
 #define NEVER UINT64_MAX
 
 /* Ways that many scenarios share. */
-#define STARTS                                                                                  \
-	{INSTANCE_EVENT_START, 0, SPAWN | CHANGED, INSTANCE_STARTING, 10 * SEC, 1, "starting"}, \
-	{                                                                                       \
-		INSTANCE_EVENT_SPAWNED, 0, 0, INSTANCE_STARTING, 20 * MS, 1, "starting"         \
+#define STARTS                                                                          \
+	{INSTANCE_EVENT_START, 0, SPAWN | CHANGED, INSTANCE_STARTING, 10 * SEC, 1, ""}, \
+	{                                                                               \
+		INSTANCE_EVENT_SPAWNED, 0, 0, INSTANCE_STARTING, 20 * MS, 1, ""         \
 	}
 #define GETS_READY                                                                               \
 	STARTS, {INSTANCE_EVENT_DEADLINE, 0, QUERY, INSTANCE_STARTING, 9980 * MS, 1, NULL},      \
@@ -174,7 +179,7 @@ static const struct {
 	  {INSTANCE_EVENT_STOP, SEC, CLOSE | QUIT | CHANGED, INSTANCE_STOPPING, 10 * SEC, 1,
 	   "shutting down"},
 	  {INSTANCE_EVENT_STOP, SEC, 0, INSTANCE_STOPPING, NEVER - 1, 1, "shutting down"},
-	  {INSTANCE_EVENT_DEADLINE, 0, TERM, INSTANCE_STOPPING, 5 * SEC, 1, "shutting down"},
+	  {INSTANCE_EVENT_DEADLINE, 0, TERM, INSTANCE_STOPPING, 2 * SEC, 1, "shutting down"},
 	  {INSTANCE_EVENT_DEADLINE, 0, KILL, INSTANCE_STOPPING, SEC, 1, "shutting down"},
 	  {INSTANCE_EVENT_DEADLINE, 0, KILL, INSTANCE_STOPPING, SEC, 1, "shutting down"},
 	  {INSTANCE_EVENT_DIED, MS, INTERRUPT | CLEAN | CHANGED, INSTANCE_STOPPED, NEVER, 2, ""},
@@ -183,7 +188,7 @@ static const struct {
 	{"stops while starting",
 	 false,
 	 {STARTS,
-	  {INSTANCE_EVENT_STOP, MS, QUIT | CHANGED, INSTANCE_STOPPING, 10 * SEC, 1, NULL},
+	  {INSTANCE_EVENT_STOP, MS, TERM | CHANGED, INSTANCE_STOPPING, 2 * SEC, 1, NULL},
 	  {INSTANCE_EVENT_DIED, MS, INTERRUPT | CLEAN | CHANGED, INSTANCE_STOPPED, NEVER, 2, ""},
 	  {.event = END_OF_SCENES}}},
 	{"stops before it is spawned",
@@ -197,7 +202,6 @@ static const struct {
 	 {{INSTANCE_EVENT_START, 0, SPAWN | CHANGED, INSTANCE_STARTING, 10 * SEC, 1, NULL},
 	  {INSTANCE_EVENT_SPAWN_FAILED, 0, CLEAN | SPAWN, INSTANCE_STARTING, 10 * SEC, 1, NULL},
 	  {INSTANCE_EVENT_SPAWN_FAILED, 0, CLEAN | CHANGED, INSTANCE_BACKOFF, SEC / 2, 1, NULL},
-	  {INSTANCE_EVENT_RECYCLE, 0, 0, INSTANCE_BACKOFF, NEVER - 1, 1, NULL},
 	  {INSTANCE_EVENT_STOP, MS, CHANGED, INSTANCE_STOPPED, NEVER, 1, ""},
 	  {INSTANCE_EVENT_START, MS, SPAWN | CHANGED, INSTANCE_STARTING, 10 * SEC, 1, NULL},
 	  {INSTANCE_EVENT_SPAWN_FAILED, 0, CLEAN | SPAWN, INSTANCE_STARTING, 10 * SEC, 1, NULL},
@@ -231,6 +235,64 @@ static const struct {
 	  {INSTANCE_EVENT_HINT, MS, QUERY, INSTANCE_STARTING, NEVER - 1, 2, NULL},
 	  {INSTANCE_EVENT_ANSWERED, MS, OPEN | CHANGED, INSTANCE_READY, NEVER - 1, 2, ""},
 	  {.event = END_OF_SCENES}}},
+	{"is tried at once when an operator says so",
+	 false,
+	 {{INSTANCE_EVENT_START, 0, SPAWN | CHANGED, INSTANCE_STARTING, 10 * SEC, 1, NULL},
+	  {INSTANCE_EVENT_SPAWN_FAILED, 0, CLEAN | SPAWN, INSTANCE_STARTING, 10 * SEC, 1, NULL},
+	  {INSTANCE_EVENT_SPAWN_FAILED, 0, CLEAN | CHANGED, INSTANCE_BACKOFF, SEC / 2, 1, NULL},
+	  {INSTANCE_EVENT_RECYCLE, 0, SPAWN | CHANGED, INSTANCE_STARTING, 10 * SEC, 1, ""},
+	  {.event = END_OF_SCENES}}},
+	{"a fault: settles, waits, recovers when the victims are gone",
+	 true,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_FAULT, SEC, CLOSE | CHANGED, INSTANCE_FAULTED, 20 * MS, 2, NULL},
+	  {INSTANCE_EVENT_FAULT, MS, 0, INSTANCE_FAULTED, NEVER - 1, 2, NULL},
+	  {INSTANCE_EVENT_DEADLINE, 0, TELL_HIT | QUERY, INSTANCE_FAULTED, 2 * SEC, 2, NULL},
+	  {INSTANCE_EVENT_FAULT_STAYS, 5 * MS, 0, INSTANCE_FAULTED, NEVER - 1, 2, NULL},
+	  {INSTANCE_EVENT_VICTIMS_GONE, SEC, QUERY, INSTANCE_FAULTED, 50 * MS, 2, NULL},
+	  {INSTANCE_EVENT_ANSWERED, 5 * MS, OPEN | CHANGED, INSTANCE_READY, NEVER - 1, 2, ""},
+	  {.event = END_OF_SCENES}}},
+	{"holdouts of a fault: MPS, TERM, KILL, and at last a new pair",
+	 true,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_FAULT_STAYS, SEC, CLOSE | CHANGED, INSTANCE_FAULTED, 20 * MS, 2, NULL},
+	  {INSTANCE_EVENT_SETTLED, MS, TELL_HIT | QUERY, INSTANCE_FAULTED, 2 * SEC, 2, NULL},
+	  {INSTANCE_EVENT_FAULT_STAYS, MS, 0, INSTANCE_FAULTED, NEVER - 1, 2, NULL},
+	  {INSTANCE_EVENT_DEADLINE, 0, QUERY, INSTANCE_FAULTED, NEVER - 1, 2, NULL},
+	  {INSTANCE_EVENT_FAULT_STAYS, MS, 0, INSTANCE_FAULTED, NEVER - 1, 2, NULL},
+	  {INSTANCE_EVENT_DEADLINE, 0, TERMINATE | QUERY, INSTANCE_FAULTED, 2 * SEC, 2, NULL},
+	  {INSTANCE_EVENT_FAULT_STAYS, MS, 0, INSTANCE_FAULTED, NEVER - 1, 2, NULL},
+	  {INSTANCE_EVENT_DEADLINE, 0, TERM_HOLDOUTS | QUERY, INSTANCE_FAULTED, 2 * SEC, 2, NULL},
+	  {INSTANCE_EVENT_FAULT_STAYS, MS, 0, INSTANCE_FAULTED, NEVER - 1, 2, NULL},
+	  {INSTANCE_EVENT_DEADLINE, 0, KILL_HOLDOUTS | QUERY, INSTANCE_FAULTED, 2 * SEC, 2, NULL},
+	  {INSTANCE_EVENT_DEADLINE, 0, TERM | CHANGED, INSTANCE_STOPPING, 2 * SEC, 2, NULL},
+	  {INSTANCE_EVENT_DIED, MS, INTERRUPT | CLEAN | SPAWN | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 3, NULL},
+	  {.event = END_OF_SCENES}}},
+	{"a death before a fault has settled is one loss",
+	 true,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_FAULT, SEC, CLOSE | CHANGED, INSTANCE_FAULTED, 20 * MS, 2, NULL},
+	  {INSTANCE_EVENT_DIED, MS, INTERRUPT | CLEAN | SPAWN | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 2, NULL},
+	  {.event = END_OF_SCENES}}},
+	{"servers that fail again and again: failed, with their reason, and tried again later",
+	 true,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_SERVERS_FAIL, SEC, CLOSE | TERM | CHANGED, INSTANCE_STOPPING, 2 * SEC, 1,
+	   "WHY"},
+	  {INSTANCE_EVENT_DIED, MS, INTERRUPT | CLEAN | CHANGED, INSTANCE_FAILED, 600 * SEC, 2,
+	   "WHY"},
+	  {INSTANCE_EVENT_DEADLINE, 0, SPAWN | CHANGED, INSTANCE_STARTING, 10 * SEC, 2, ""},
+	  {.event = END_OF_SCENES}}},
+	{"its socket is gone: a controlled restart",
+	 true,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_SOCKET_LOST, SEC, CLOSE | QUIT | CHANGED, INSTANCE_STOPPING, 10 * SEC, 1,
+	   "WHY"},
+	  {INSTANCE_EVENT_DIED, MS, INTERRUPT | CLEAN | SPAWN | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 2, ""},
+	  {.event = END_OF_SCENES}}},
 	{"is not recycled when it is not wanted",
 	 false,
 	 {{INSTANCE_EVENT_RECYCLE, 0, 0, INSTANCE_STOPPED, NEVER, 1, ""},
@@ -262,8 +324,9 @@ static const struct {
 	  {INSTANCE_EVENT_DEADLINE, 0, QUERY, INSTANCE_READY, 60 * SEC, 1, ""},
 	  {INSTANCE_EVENT_TIMED_OUT, 0, 0, INSTANCE_READY, 200 * MS, 1, ""},
 	  {INSTANCE_EVENT_DEADLINE, 0, QUERY, INSTANCE_READY, 60 * SEC, 1, ""},
-	  {INSTANCE_EVENT_TIMED_OUT, 0, CLOSE | CHANGED, INSTANCE_UNRESPONSIVE, 0, 1, NULL},
-	  {INSTANCE_EVENT_DEADLINE, 0, TERM | CHANGED, INSTANCE_STOPPING, 5 * SEC, 1,
+	  {INSTANCE_EVENT_TIMED_OUT, 0, CLOSE | CHANGED, INSTANCE_UNRESPONSIVE, 200 * MS, 1, NULL},
+	  {INSTANCE_EVENT_DEADLINE, 0, QUERY, INSTANCE_UNRESPONSIVE, 10 * SEC, 1, NULL},
+	  {INSTANCE_EVENT_TIMED_OUT, 2 * SEC, TERM | CHANGED, INSTANCE_STOPPING, 2 * SEC, 1,
 	   "does not answer"},
 	  {INSTANCE_EVENT_DEADLINE, 0, KILL, INSTANCE_STOPPING, SEC, 1, "does not answer"},
 	  {INSTANCE_EVENT_DIED, MS, INTERRUPT | CLEAN | SPAWN | CHANGED, INSTANCE_STARTING,
@@ -284,6 +347,13 @@ static const struct {
 	  {INSTANCE_EVENT_TIMED_OUT, 0, 0, INSTANCE_READY, NEVER - 1, 1, ""},
 	  {.event = END_OF_SCENES}}},
 };
+
+/* Somebody has a lease and is a client, or nobody is there. */
+static void set_use(struct instance_fsm *fsm, bool used)
+{
+	fsm->occupied = used;
+	fsm->attached = used;
+}
 
 static void play(struct instance_fsm *fsm, const struct scene *scene, uint64_t *now_usec)
 {
@@ -319,8 +389,7 @@ START_TEST(plays_the_scenario)
 	for (size_t i = 0; scenarios[_i].scenes[i].event != END_OF_SCENES; i++) {
 		ck_assert_uint_lt(i, ELEMENTSOF(scenarios[_i].scenes));
 		play(&fsm, &scenarios[_i].scenes[i], &now_usec);
-		instance_fsm_set_occupied(&fsm,
-					  scenarios[_i].occupied && fsm.state != INSTANCE_STARTING);
+		set_use(&fsm, scenarios[_i].occupied && fsm.state != INSTANCE_STARTING);
 	}
 }
 END_TEST
@@ -359,7 +428,7 @@ START_TEST(ends_a_wedge_after_the_grace)
 
 	instance_fsm_init(&fsm, now_usec);
 	get_ready(&fsm, &settings, now_usec);
-	instance_fsm_set_occupied(&fsm, true);
+	set_use(&fsm, true);
 	while (fsm.state == INSTANCE_READY) {
 		now_usec = fsm.deadline_usec;
 		(void)instance_fsm_step(&fsm, &settings, INSTANCE_EVENT_DEADLINE, NULL, now_usec);
@@ -444,9 +513,15 @@ static bool event_can_be(const struct world *world, enum instance_event event)
 	case INSTANCE_EVENT_SPAWN_FAILED:
 		return world->spawn_waits;
 	case INSTANCE_EVENT_ANSWERED:
+	case INSTANCE_EVENT_FAULT_STAYS:
 	case INSTANCE_EVENT_NO_ANSWER:
 	case INSTANCE_EVENT_TIMED_OUT:
 		return world->query_waits;
+	case INSTANCE_EVENT_SERVERS_FAIL:
+	case INSTANCE_EVENT_SOCKET_LOST:
+	case INSTANCE_EVENT_FAULT:
+	case INSTANCE_EVENT_SETTLED:
+	case INSTANCE_EVENT_VICTIMS_GONE:
 	case INSTANCE_EVENT_DIED:
 	case INSTANCE_EVENT_SERVER_LOST:
 	case INSTANCE_EVENT_HINT:
@@ -469,7 +544,7 @@ static void follow(struct world *world, enum instance_event event, unsigned int 
 	if (event == INSTANCE_EVENT_SPAWNED || event == INSTANCE_EVENT_SPAWN_FAILED)
 		world->spawn_waits = false;
 	if (event == INSTANCE_EVENT_ANSWERED || event == INSTANCE_EVENT_NO_ANSWER ||
-	    event == INSTANCE_EVENT_TIMED_OUT)
+	    event == INSTANCE_EVENT_TIMED_OUT || event == INSTANCE_EVENT_FAULT_STAYS)
 		world->query_waits = false;
 	if (effects & (CLEAN | QUIT)) /* drops the commands under way */
 		world->query_waits = false;
@@ -483,7 +558,7 @@ static void follow(struct world *world, enum instance_event event, unsigned int 
 		ck_assert(!world->query_waits);
 		world->query_waits = true;
 	}
-	world->n_interrupts += (effects & INTERRUPT) != 0;
+	world->n_interrupts += (effects & (INTERRUPT | INSTANCE_TELL_HIT)) != 0;
 }
 
 START_TEST(survives_a_random_walk)
@@ -511,7 +586,7 @@ START_TEST(survives_a_random_walk)
 			now_usec = MAX(now_usec, fsm.deadline_usec);
 		else
 			now_usec += (uint64_t)rand() % (rand() % 16 ? SEC / 8 : 100 * SEC);
-		instance_fsm_set_occupied(&fsm, rand() % 2);
+		set_use(&fsm, rand() % 2);
 		effects =
 			instance_fsm_step(&fsm, &with, event, rand() % 2 ? "WHY" : NULL, now_usec);
 		follow(&world, event, effects);
@@ -521,7 +596,7 @@ START_TEST(survives_a_random_walk)
 		ck_assert_int_eq((effects & OPEN) != 0, !open && fsm.state == INSTANCE_READY);
 		ck_assert_int_eq((effects & CLOSE) != 0, open && fsm.state != INSTANCE_READY);
 		open = fsm.state == INSTANCE_READY;
-		ck_assert_uint_eq(fsm.generation, (uint64_t)world.n_interrupts + 1);
+		ck_assert_uint_eq(fsm.generation, (uint64_t)world.n_interrupts + 1 + fsm.untold);
 	}
 	/* From wherever it is, it stops in finite time. */
 	(void)instance_fsm_step(&fsm, &with, INSTANCE_EVENT_STOP, NULL, now_usec);

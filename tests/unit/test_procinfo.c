@@ -39,7 +39,6 @@ START_TEST(knows_a_child_and_its_end)
 	ck_assert_int_eq(waitid(P_PID, (id_t)child, &siginfo, WEXITED | WNOWAIT), 0);
 	ck_assert_int_eq(procinfo_read(child, &info), 0);
 	ck_assert_int_eq(info.state, 'Z');
-	ck_assert(!procinfo_runs(child, "sh"));
 	ck_assert_int_eq(waitpid(child, NULL, 0), child);
 	info.parent = 4711;
 	ck_assert_int_eq(procinfo_read(child, &info), -ESRCH);
@@ -96,44 +95,6 @@ START_TEST(reads_the_environment)
 	ck_assert_int_eq(procinfo_environment(child, "NOTHING", value, sizeof(value)), -ENOENT);
 	ck_assert_int_eq(procinfo_environment(child, "PATH", value, sizeof(value)), -ENOENT);
 	ck_assert_int_eq(procinfo_environment(child, "A", small, sizeof(small)), -ENAMETOOLONG);
-	ck_assert(procinfo_runs(child, "cat"));
-	ck_assert(!procinfo_runs(child, "ca"));
-	ck_assert(!procinfo_runs(child, "catt"));
-	ck_assert(!procinfo_runs(child, "/bin/cat"));
-	(void)close(input[0]);
-	(void)close(input[1]);
-	(void)safe_close(pidfd);
-	ck_assert_int_eq(waitpid(child, NULL, 0), child);
-}
-END_TEST
-
-START_TEST(knows_a_replaced_executable)
-{
-	const char *path = unit_path("cat-x");
-	char *argv[] = {(char *)"whatever", NULL}, *envp[] = {NULL};
-	char copy[PATH_MAX + 64];
-	int input[2], pidfd;
-	pid_t child;
-
-	(void)text_format(copy, sizeof(copy), "cp /bin/cat %s", path);
-	unit_start_shell(copy, NULL, &child, &pidfd);
-	(void)safe_close(pidfd);
-	ck_assert_int_eq(waitpid(child, NULL, 0), child);
-	ck_assert_int_eq(pipe2(input, O_CLOEXEC), 0);
-	ck_assert_int_eq(spawn_process(
-				 &(struct spawn){
-					 .path = path,
-					 .argv = argv,
-					 .envp = envp,
-					 .stdin_fd = input[0],
-					 .stdout_fd = -EBADF,
-					 .stderr_fd = -EBADF,
-				 },
-				 &child, &pidfd),
-			 0);
-	ck_assert(procinfo_runs(child, "cat-x"));
-	ck_assert_int_eq(unlink(path), 0);
-	ck_assert(procinfo_runs(child, "cat-x"));
 	(void)close(input[0]);
 	(void)close(input[1]);
 	(void)safe_close(pidfd);
@@ -150,7 +111,6 @@ START_TEST(knows_when_there_is_nobody)
 
 	ck_assert_int_eq(procinfo_read(nobody[_i], &info), -ESRCH);
 	ck_assert_int_eq(procinfo_environment(nobody[_i], "PATH", value, sizeof(value)), -ESRCH);
-	ck_assert(!procinfo_runs(nobody[_i], ""));
 }
 END_TEST
 
@@ -166,7 +126,6 @@ int main(void)
 	tcase_add_test(tcase, knows_a_child_and_its_end);
 	tcase_add_test(tcase, is_not_fooled_by_names);
 	tcase_add_test(tcase, reads_the_environment);
-	tcase_add_test(tcase, knows_a_replaced_executable);
 	unit_add_table(tcase, knows_when_there_is_nobody, nobody);
 	return unit_run("procinfo", tcase);
 }

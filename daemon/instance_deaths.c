@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+#include "instance_parts.h"
+#include "util.h"
+
+void instance_lines_add(struct instance_lines *lines, const char *text, size_t length)
+{
+	char *line = lines->texts[lines->n++ % INSTANCE_LINES_MAX];
+
+	length = MIN(length, (size_t)INSTANCE_LINE_SIZE - 1);
+	memcpy(line, text, length);
+	line[length] = '\0';
+}
+
+const char *instance_lines_get(const struct instance_lines *lines, size_t i)
+{
+	uint64_t kept = MIN(lines->n, (uint64_t)INSTANCE_LINES_MAX);
+
+	return i < kept ? lines->texts[(lines->n - kept + i) % INSTANCE_LINES_MAX] : NULL;
+}
+
+void instance_hits_add(struct instance_hits *hits, int32_t pid, const char *lease)
+{
+	bool known_pid = false, known_lease = *lease == '\0';
+
+	for (size_t i = 0; i < hits->n_pids; i++)
+		known_pid |= hits->pids[i] == pid;
+	for (size_t i = 0; i < hits->n_leases; i++)
+		known_lease |= streq(hits->leases[i], lease);
+	if (!known_pid && hits->n_pids < INSTANCE_HITS_MAX)
+		hits->pids[hits->n_pids++] = pid;
+	if (!known_lease && hits->n_leases < INSTANCE_HITS_MAX)
+		memcpy(hits->leases[hits->n_leases++], lease, LEASE_ID_SIZE);
+}
+
+struct instance_death *instance_death_add(struct instance *instance, enum instance_loss what)
+{
+	struct instance_death *death =
+		&instance->deaths[instance->n_deaths++ % INSTANCE_DEATHS_MAX];
+
+	*death = (struct instance_death){
+		.at_usec = clock_usec(CLOCK_REALTIME),
+		.what = what,
+		.lines = instance->lines,
+	};
+	return death;
+}
+
+struct instance_death *instance_death_last(struct instance *instance)
+{
+	return &instance->deaths[(instance->n_deaths - 1) % INSTANCE_DEATHS_MAX];
+}
+
+const char *instance_loss_to_string(enum instance_loss loss)
+{
+	switch (loss) {
+	case INSTANCE_LOSS_CONTROL:
+		return "control";
+	case INSTANCE_LOSS_SERVER:
+		return "server";
+	case INSTANCE_LOSS_FAULT:
+		return "fault";
+	case INSTANCE_LOSS_WEDGE:
+		return "wedge";
+	}
+	return "?";
+}

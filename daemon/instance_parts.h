@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the parts of an instance give each other; nobody else includes this.
+ *
+ *   instance.c          the machine and its effects
+ *   instance_spawn.c    starting a control daemon
+ *   instance_output.c   what the daemon and its servers say: to the journal, and to the parts
+ *   instance_query.c    whether they answer
+ *   instance_servers.c  server processes
+ *   instance_clients.c  client processes, as MPS reports them
+ *   instance_fault.c    GPU faults: whom they hit, how holdouts are made to leave
+ *   instance_files.c    the files of the pipe directory
+ *   instance_deaths.c   what is remembered of losses
+ */
+#pragma once
+
+#include "instance.h"
+#include "journal.h"
+#include "mpslog.h"
+
+/* instance.c */
+void instance_dispatch(struct instance *instance, enum instance_event event, const char *reason);
+uint64_t instance_now_usec(const struct instance *instance);
+struct journal_context instance_context(const struct instance *instance, const char *role, int pid);
+/* Clients or leases have come or gone. */
+void instance_use_changed(struct instance *instance);
+
+/* Called when the daemon that instance_spawn started has ended. */
+void instance_daemon_ended(struct process *process, int status, void *userdata);
+
+/* instance_spawn.c */
+int instance_spawn_init(struct instance *instance);
+void instance_spawn(struct instance *instance);
+/* Something that a waiting start waited for is gone. */
+void instance_spawn_again(struct instance *instance);
+
+/* instance_output.c */
+void instance_output_line(const char *text, size_t length, void *userdata);
+
+/* instance_query.c */
+void instance_query(struct instance *instance);
+
+/* instance_servers.c: a pid in a line becomes a process only when it is a child of our control
+ * daemon; from then on its pidfd tells its end. */
+void instance_servers_line(struct instance *instance, const struct mpslog_line *line);
+/* SIGKILL to all that still run: their control daemon is gone. */
+void instance_servers_end(struct instance *instance);
+void instance_servers_forget(struct instance *instance);
+bool instance_servers_alive(const struct instance *instance);
+/* A server that could answer for itself; NULL when there is none. */
+/* Servers that are dying count as lost now. */
+void instance_servers_catch_up(struct instance *instance);
+const struct instance_server *instance_servers_ready(const struct instance *instance);
+
+/* instance_clients.c */
+void instance_clients_line(struct instance *instance, const struct mpslog_line *line);
+/* Those of a server that is gone; 0: all. */
+void instance_clients_forget(struct instance *instance, int32_t server);
+/* Forgets those whose process is gone, whatever MPS says. */
+void instance_clients_prune(struct instance *instance);
+size_t instance_clients_count(const struct instance *instance);
+/* Everybody attached now. */
+void instance_clients_all(const struct instance *instance, struct instance_hits *ret);
+struct instance_client *instance_clients_find(struct instance *instance, int32_t pid);
+
+/* instance_fault.c */
+void instance_fault_line(struct instance *instance, const struct mpslog_line *line);
+void instance_fault_client_gone(struct instance *instance);
+bool instance_fault_has_holdouts(const struct instance *instance);
+void instance_fault_tell(struct instance *instance);
+void instance_fault_terminate(struct instance *instance);
+void instance_fault_signal(struct instance *instance, int signal_number);
+void instance_fault_forget(struct instance *instance);
+
+/* instance_files.c */
+void instance_files_watch(struct instance *instance);
+void instance_files_unwatch(struct instance *instance);
+/* Takes note of the socket as it is now. */
+void instance_files_remember(struct instance *instance);
+
+/* instance_deaths.c */
+void instance_lines_add(struct instance_lines *lines, const char *text, size_t length);
+void instance_hits_add(struct instance_hits *hits, int32_t pid, const char *lease);
+struct instance_death *instance_death_add(struct instance *instance, enum instance_loss what);
+struct instance_death *instance_death_last(struct instance *instance);

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+#include "instance_parts.h"
+#include "text.h"
+#include "util.h"
+
+/* What an answer to get_server_status means. */
+static enum instance_event judge_answer(struct instance *instance, const char *answer)
+{
+	if (text_starts_with(answer, "FAULT"))
+		return INSTANCE_EVENT_FAULT_STAYS;
+	/* 535 does not know the command; that it answers at all is what can be learned. */
+	if (text_starts_with(answer, "Unknown command"))
+		instance->no_status = true;
+	if (instance->no_status && instance->fsm.state == INSTANCE_FAULTED &&
+	    instance_fault_has_holdouts(instance))
+		return INSTANCE_EVENT_FAULT_STAYS;
+	return INSTANCE_EVENT_ANSWERED;
+}
+
+static void on_answer(const struct command_outcome *outcome, void *userdata)
+{
+	struct instance *instance = userdata;
+	enum instance_event event = INSTANCE_EVENT_NO_ANSWER;
+
+	/* What was written before the answer comes first: whom a fault hit, before FAULT. */
+	output_catch_up(&instance->output);
+	instance_clients_prune(instance);
+	if (control_is_answer(outcome))
+		event = judge_answer(instance, outcome->output);
+	else if (outcome->result == COMMAND_TIMED_OUT)
+		event = INSTANCE_EVENT_TIMED_OUT;
+	instance_dispatch(instance, event, NULL);
+}
+
+/*
+ * A stopped server still lets get_server_list answer, but not get_server_status (measured, 580);
+ * and an empty list proves nothing. So a server is asked for its status, and without one the
+ * daemon for something that always has an answer.
+ */
+void instance_query(struct instance *instance)
+{
+	const struct instance_server *server = instance_servers_ready(instance);
+	char command[CONTROL_COMMAND_SIZE] = "get_default_active_thread_percentage";
+
+	if (server && !instance->no_status)
+		(void)text_format(command, sizeof(command), "get_server_status %d",
+				  server->process.pid);
+	if (control_send(&instance->control, command, instance->setup.config->timeouts.query_usec,
+			 on_answer, instance) < 0)
+		instance_dispatch(instance, INSTANCE_EVENT_NO_ANSWER, NULL);
+}
+
+void instance_prestart(struct instance *instance, uint32_t uid)
+{
+	char command[CONTROL_COMMAND_SIZE];
+
+	if (instance->fsm.state != INSTANCE_READY || instance_servers_alive(instance) ||
+	    instance_now_usec(instance) < instance->prestart_after_usec)
+		return;
+	(void)text_format(command, sizeof(command), "start_server -uid %u", uid);
+	(void)control_send(&instance->control, command, instance->setup.config->timeouts.query_usec,
+			   NULL, NULL);
+}
