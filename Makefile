@@ -261,6 +261,7 @@ gpu-bundle: deps-build
 .PHONY: bench
 bench: tests-built
 	@$(TEST_ENVIRONMENT) tests/bench/lease-overhead.sh
+	@$(TEST_ENVIRONMENT) tests/bench/supervision.sh
 
 # ---------------------------------------------------------------- reading
 

@@ -85,6 +85,7 @@ END_TEST
 
 START_TEST(resets_signals)
 {
+	unsigned long long blocked, ignored;
 	sigset_t mask, before;
 
 	(void)sigfillset(&mask);
@@ -97,7 +98,11 @@ START_TEST(resets_signals)
 	(void)signal(SIGHUP, SIG_DFL);
 	(void)signal(SIGRTMIN + 1, SIG_DFL);
 	ck_assert_int_eq(sigprocmask(SIG_SETMASK, &before, NULL), 0);
-	ck_assert_str_eq(said, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+	ck_assert_int_eq(sscanf(said, "SigBlk: %llx SigIgn: %llx", &blocked, &ignored), 2);
+	ck_assert_uint_eq(blocked, 0);
+	/* 32 and 33 are the C library's own: nobody can set them, and programs that posix_spawn(3)
+	 * starts (make does) have them ignored. */
+	ck_assert_uint_eq(ignored & ~0x180000000ull, 0);
 }
 END_TEST
 
