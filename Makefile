@@ -271,14 +271,13 @@ format:
 format-check:
 	clang-format --dry-run -Werror $(ALL_C)
 
-lint:
-	shellcheck $(SCRIPTS)
+lint: $(BUILD)/common/proto.o
+	shellcheck -x $(SCRIPTS)
 	shellcheck -s bats $(BATS) $(wildcard tests/integration/*.bash)
 	cppcheck --quiet --std=c11 --language=c --enable=warning,portability,performance \
 		--error-exitcode=1 --inline-suppr --suppress=missingInclude --suppress=memleak \
 		--suppress=resourceLeak --suppress=ctuuninitvar -D_GNU_SOURCE -DMPS_SUPERVISOR_VERSION='""' \
-		-DMPS_SUPERVISOR_SYSCONFDIR='""' $(INCLUDE_daemon) -Iclient $(ALL_SRC)
-	@mkdir -p $(BUILD)/gen && $(MAKE) --no-print-directory $(BUILD)/common/proto.o
+		-DMPS_SUPERVISOR_SYSCONFDIR='""' $(INCLUDE_daemon) -I$(BUILD)/gen -Iclient $(ALL_SRC)
 	printf '%s\n' $(ALL_SRC) | xargs -P 2 -I{} clang-tidy --quiet {} -- -std=gnu17 \
 		$(ALL_CPPFLAGS) $(INCLUDE_daemon) -I$(BUILD)/gen -Iclient \
 		$(call pkg-flags,--cflags,$(PROGRAM_PACKAGES)) 2>/dev/null
@@ -338,11 +337,11 @@ help:
 	@echo 'make demo          installs what is missing, builds, runs a job under a lease'
 	@echo 'make check         likewise, and runs the tests'
 	@echo 'make all           builds mps-supervisord and mpsctl in build/'
-	@echo 'make install       DESTDIR=, PREFIX=/usr/local, SYSCONFDIR=, UNITDIR='
+	@echo 'make install       DESTDIR=, PREFIX=/usr/local, SYSCONFDIR=/etc, UNITDIR='
 	@echo 'make deps          installs what building and testing needs'
 	@echo 'make check-asan    the tests under AddressSanitizer and UBSan'
 	@echo 'make sim           a million random events through the core (SIM_SEED=N replays)'
 	@echo 'make check-valgrind   the unit tests under valgrind'
 	@echo 'make check-gpu     the tests that need a GPU (make gpu-bundle collects what to carry there)'
-	@echo 'make bench         measures what a lease costs'
+	@echo 'make bench         measures what a lease and supervision cost'
 	@echo 'make lint analyze format format-check'

@@ -338,7 +338,10 @@ int instance_new(const struct instance_setup *setup, struct instance **ret)
 	instance->output.fd = -EBADF;
 	instance->since_usec = clock_usec(CLOCK_REALTIME);
 	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)
-		instance->servers[i].process = PROCESS_INIT;
+		instance->servers[i] = (struct instance_server){
+			.process = PROCESS_INIT,
+			.thread_fd = -EBADF,
+		};
 	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++)
 		instance->clients[i].pidfd = -EBADF;
 	instance_configure(instance, setup->config);

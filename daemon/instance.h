@@ -21,7 +21,7 @@
 #define INSTANCE_SERVERS_MAX 32
 #define INSTANCE_CLIENTS_MAX 256
 #define INSTANCE_DEATHS_MAX 8
-#define INSTANCE_HITS_MAX 64
+#define INSTANCE_HITS_MAX 256
 #define INSTANCE_LINES_MAX 20
 #define INSTANCE_LINE_SIZE 160
 #define INSTANCE_FAULTS_MAX 8
@@ -63,7 +63,9 @@ struct instance_server {
 	uint32_t uid;
 	bool ready;    /* has served, or could have */
 	bool expected; /* was asked to end, so its end is no loss */
-	bool lost;     /* counted as lost or ended already, and not quite gone yet */
+	int thread_fd; /* owned: a pidfd of one of its threads, or -EBADF */
+	sd_event_source *thread;
+	bool lost; /* counted as lost or ended already, and not quite gone yet */
 };
 
 /* A process that MPS reported as attached. */
@@ -138,6 +140,7 @@ struct instance {
 	uint64_t prestart_after_usec; /* monotonic; after servers failed to start */
 
 	struct instance_client clients[INSTANCE_CLIENTS_MAX];
+	bool answering;       /* what the control daemon writes is the answer to a command */
 	bool no_status;       /* this version does not know get_server_status */
 	int32_t fault_lister; /* the server that is listing whom a fault hit; 0: none */
 	struct instance_hits fault_hits;

@@ -19,7 +19,7 @@ struct instance_client *instance_clients_find(struct instance *instance, int32_t
 	return NULL;
 }
 
-static void add(struct instance *instance, int32_t pid, int32_t server)
+void instance_clients_add(struct instance *instance, int32_t pid, int32_t server)
 {
 	struct instance_client *client = instance_clients_find(instance, 0);
 
@@ -48,7 +48,7 @@ void instance_clients_line(struct instance *instance, const struct mpslog_line *
 	struct instance_client *client;
 
 	if (line->kind == MPSLOG_CLIENT_CONNECTED) {
-		add(instance, line->pid, line->writer);
+		instance_clients_add(instance, line->pid, line->writer);
 	} else if (line->kind == MPSLOG_CLIENT_GONE && line->pid > 0) {
 		client = instance_clients_find(instance, line->pid);
 		if (client)

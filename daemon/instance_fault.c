@@ -11,15 +11,18 @@
 
 /* ---------------------------------------------------------------- whom it hit */
 
-static void add_hit(struct instance *instance, int32_t pid)
+/* Releases that do not name clients as they come name those that a fault hits. */
+static void add_hit(struct instance *instance, const struct mpslog_line *line)
 {
-	struct instance_client *client = pid > 0 ? instance_clients_find(instance, pid) : NULL;
+	struct instance_client *client;
 
-	if (pid <= 0)
+	if (line->pid <= 0)
 		return;
+	instance_clients_add(instance, line->pid, line->writer);
+	client = instance_clients_find(instance, line->pid);
 	if (client)
 		client->hit = true;
-	instance_hits_add(&instance->fault_hits, pid, client ? client->lease : "");
+	instance_hits_add(&instance->fault_hits, line->pid, client ? client->lease : "");
 }
 
 /* Lines about one fault: that there is one, a line for each client it hit, and their pids once
@@ -27,7 +30,7 @@ static void add_hit(struct instance *instance, int32_t pid)
 void instance_fault_line(struct instance *instance, const struct mpslog_line *line)
 {
 	if (line->kind == MPSLOG_NUMBER && line->writer == instance->fault_lister) {
-		add_hit(instance, line->pid);
+		add_hit(instance, line);
 		return;
 	}
 	if (line->writer == instance->fault_lister)
@@ -35,7 +38,7 @@ void instance_fault_line(struct instance *instance, const struct mpslog_line *li
 	if (line->kind == MPSLOG_FAULT)
 		instance_dispatch(instance, INSTANCE_EVENT_FAULT, NULL);
 	else if (line->kind == MPSLOG_FAULT_HIT)
-		add_hit(instance, line->pid);
+		add_hit(instance, line);
 	else if (line->kind == MPSLOG_FAULT_LIST)
 		instance->fault_lister = line->writer;
 }
@@ -70,7 +73,9 @@ static void update_reason(struct instance *instance)
 
 	name_holdouts(instance, pids, sizeof(pids));
 	(void)text_format(instance->fsm.reason, sizeof(instance->fsm.reason),
-			  "a GPU fault; waiting for pids %s to leave", *pids ? pids : "(none)");
+			  *pids ? "a GPU fault; waiting for pids %s to leave"
+				: "a GPU fault; waiting for MPS to recover%s",
+			  pids);
 	instance->setup.handlers->changed(instance, instance->setup.userdata);
 }
 

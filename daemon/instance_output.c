@@ -31,17 +31,35 @@ static bool may_log(struct instance *instance)
 	return false;
 }
 
-static void log_line(struct instance *instance, const struct mpslog_line *line)
+/* The lines of a command, our own mostly, and its answer: all that the control daemon writes
+ * between the two that is nothing else. */
+static bool is_chatter(struct instance *instance, const struct mpslog_line *line)
+{
+	bool by_control = line->writer == instance_control_pid(instance);
+
+	switch (line->kind) {
+	case MPSLOG_NOISE:
+		return true;
+	case MPSLOG_COMMAND:
+	case MPSLOG_COMMAND_OVER:
+		instance->answering = line->kind == MPSLOG_COMMAND;
+		return true;
+	case MPSLOG_OTHER:
+	case MPSLOG_NUMBER:
+		return instance->answering && by_control;
+	default:
+		return false;
+	}
+}
+
+static void log_line(struct instance *instance, const struct mpslog_line *line, int level)
 {
 	const char *role = line->writer == instance_control_pid(instance) ? "control" : "server";
-	int level =
-		line->kind == MPSLOG_NOISE || line->kind == MPSLOG_NUMBER ? LOG_DEBUG : LOG_INFO;
+	struct journal_context context = instance_context(instance, role, line->writer);
 	struct instance_client *client;
-	struct journal_context context;
 
 	if (!journal_wants(level) || !may_log(instance))
 		return;
-	context = instance_context(instance, role, line->writer);
 	client = line->pid > 0 ? instance_clients_find(instance, line->pid) : NULL;
 	context.lease = client ? client->lease : NULL;
 	journal_log_foreign(level, &context, line->text, line->text_length);
@@ -51,10 +69,12 @@ void instance_output_line(const char *text, size_t length, void *userdata)
 {
 	struct instance *instance = userdata;
 	struct mpslog_line line;
+	bool chatter;
 
 	mpslog_parse(text, length, &line);
-	log_line(instance, &line);
-	if (line.kind != MPSLOG_NOISE && line.text_length > 0)
+	chatter = is_chatter(instance, &line);
+	log_line(instance, &line, chatter ? LOG_DEBUG : LOG_INFO);
+	if (!chatter && line.text_length > 0)
 		instance_lines_add(&instance->lines, line.text, line.text_length);
 	if (line.kind == MPSLOG_STARTING) {
 		instance_dispatch(instance, INSTANCE_EVENT_HINT, NULL);

@@ -54,6 +54,8 @@ const struct instance_server *instance_servers_ready(const struct instance *inst
 
 /* instance_clients.c */
 void instance_clients_line(struct instance *instance, const struct mpslog_line *line);
+/* Unless it is known already. */
+void instance_clients_add(struct instance *instance, int32_t pid, int32_t server);
 /* Those of a server that is gone; 0: all. */
 void instance_clients_forget(struct instance *instance, int32_t server);
 /* Forgets those whose process is gone, whatever MPS says. */

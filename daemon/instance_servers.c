@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <signal.h>
+#include <sys/epoll.h>
 
 #include "instance_parts.h"
 #include "procinfo.h"
@@ -14,10 +15,17 @@ static struct instance_server *find_server(struct instance *instance, pid_t pid)
 	return NULL;
 }
 
+static void unwatch_thread(struct instance_server *server)
+{
+	server->thread = sd_event_source_disable_unref(server->thread);
+	server->thread_fd = safe_close(server->thread_fd);
+}
+
 static void forget(struct instance_server *server)
 {
+	unwatch_thread(server);
 	process_unwatch(&server->process);
-	*server = (struct instance_server){.process = PROCESS_INIT};
+	*server = (struct instance_server){.process = PROCESS_INIT, .thread_fd = -EBADF};
 }
 
 /* ---------------------------------------------------------------- ends */
@@ -94,8 +102,10 @@ static void on_server_exit(struct process *process, int status, void *userdata)
 		if (control_lives(instance) && !gone.ready)
 			count_failure(instance, pid);
 	}
-	if (!instance_servers_alive(instance))
-		instance_spawn_again(instance);
+	if (instance_servers_alive(instance))
+		return;
+	instance_spawn_again(instance);
+	instance_dispatch(instance, INSTANCE_EVENT_SERVER_GONE, NULL);
 }
 
 void instance_servers_catch_up(struct instance *instance)
@@ -109,6 +119,30 @@ void instance_servers_catch_up(struct instance *instance)
 		server->lost = true;
 		report_loss(instance, server->process.pid, -1);
 	}
+}
+
+/* A thread has ended: of a server that is being killed, or for reasons of its own; then the
+ * server's own pidfd tells its end, a little later. */
+static int on_thread_end(sd_event_source *source, int fd, uint32_t revents, void *userdata)
+{
+	struct instance_server *server = userdata;
+
+	(void)fd;
+	(void)revents;
+	(void)sd_event_source_set_enabled(source, SD_EVENT_OFF);
+	instance_servers_catch_up(server->instance);
+	return 0;
+}
+
+static void watch_thread(struct instance_server *server)
+{
+	if (server->thread || process_open_thread(server->process.pid, &server->thread_fd) < 0)
+		return;
+	if (sd_event_add_io(server->process.processes->event, &server->thread, server->thread_fd,
+			    EPOLLIN, on_thread_end, server) < 0)
+		unwatch_thread(server);
+	else
+		(void)sd_event_source_set_priority(server->thread, PRIORITY_DEATH);
 }
 
 /* ---------------------------------------------------------------- births */
@@ -154,6 +188,7 @@ static void add_server(struct instance *instance, const struct mpslog_line *line
 	*server = (struct instance_server){
 		.instance = instance,
 		.process = PROCESS_INIT,
+		.thread_fd = -EBADF,
 		.uid = line->uid,
 	};
 	if (process_watch(&server->process, instance->setup.processes, line->pid, pidfd,
@@ -175,8 +210,10 @@ static void set_ready(struct instance *instance, pid_t pid)
 {
 	struct instance_server *server = find_server(instance, pid);
 
-	if (server)
+	if (server) {
 		server->ready = true;
+		watch_thread(server);
+	}
 	instance->failure[0] = '\0';
 	backoff_up(&instance->server_backoff, instance_now_usec(instance));
 }

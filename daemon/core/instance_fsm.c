@@ -96,6 +96,7 @@ static void enter_starting(struct step *step)
 	step->fsm->wedged = false;
 	step->fsm->recycled = false;
 	step->fsm->give_up = false;
+	step->fsm->server_ending = false;
 	step->effects |= INSTANCE_SPAWN;
 	set_deadline(step, step->settings->start_usec);
 }
@@ -347,7 +348,8 @@ static void on_answered(struct step *step)
 	struct instance_fsm *fsm = step->fsm;
 
 	fsm->querying = false;
-	if (fsm->state == INSTANCE_STARTING || fsm->state == INSTANCE_UNRESPONSIVE ||
+	if ((fsm->state == INSTANCE_STARTING && !fsm->server_ending) ||
+	    fsm->state == INSTANCE_UNRESPONSIVE ||
 	    (fsm->state == INSTANCE_FAULTED && fsm->fault_step != FAULT_SETTLING))
 		enter_ready(step);
 	fsm->misses = 0;
@@ -379,7 +381,7 @@ static void on_no_answer(struct step *step)
 	struct instance_fsm *fsm = step->fsm;
 
 	fsm->querying = false;
-	if (fsm->state == INSTANCE_STARTING) {
+	if (fsm->state == INSTANCE_STARTING && !fsm->server_ending) {
 		uint64_t left_usec = fsm->limit_usec - MIN(fsm->limit_usec, step->now_usec);
 
 		set_deadline(step, MIN(fsm->probe_delay_usec, left_usec));
@@ -439,6 +441,34 @@ static void on_recycle(struct step *step)
 	} else {
 		enter_starting(step);
 	}
+}
+
+/* Until the server is quite gone its control daemon sends newcomers to it: nobody is let in. */
+static void on_server_lost(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	if (!fsm->alive || fsm->state == INSTANCE_STARTING || fsm->state == INSTANCE_STOPPING)
+		return;
+	lose_generation(step);
+	if (fsm->state != INSTANCE_READY)
+		return;
+	set_state(step, INSTANCE_STARTING, "its MPS server is ending");
+	fsm->server_ending = true;
+	fsm->limit_usec = step->now_usec + step->settings->start_usec;
+	fsm->probe_delay_usec = PROBE_MIN_USEC;
+	set_deadline(step, step->settings->start_usec);
+}
+
+static void on_server_gone(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	if (!fsm->server_ending)
+		return;
+	fsm->server_ending = false;
+	if (fsm->state == INSTANCE_STARTING && fsm->alive)
+		query(step);
 }
 
 static void on_servers_fail(struct step *step)
@@ -512,9 +542,10 @@ static void on_event(struct step *step, enum instance_event event)
 		on_died(step);
 		return;
 	case INSTANCE_EVENT_SERVER_LOST:
-		if (fsm->alive && fsm->state != INSTANCE_STARTING &&
-		    fsm->state != INSTANCE_STOPPING)
-			lose_generation(step);
+		on_server_lost(step);
+		return;
+	case INSTANCE_EVENT_SERVER_GONE:
+		on_server_gone(step);
 		return;
 	case INSTANCE_EVENT_DEADLINE:
 		if (step->now_usec >= fsm->deadline_usec)

@@ -52,6 +52,7 @@ enum instance_event {
 	INSTANCE_EVENT_TIMED_OUT,    /* it had no answer in time */
 	INSTANCE_EVENT_DIED,         /* the control daemon is gone; with a reason */
 	INSTANCE_EVENT_SERVER_LOST,  /* a server that had clients is gone; with a reason */
+	INSTANCE_EVENT_SERVER_GONE,  /* no process of a lost server is left */
 	INSTANCE_EVENT_SERVERS_FAIL, /* servers fail again and again; with a reason */
 	INSTANCE_EVENT_SOCKET_LOST,  /* its socket was removed or replaced; with a reason */
 	INSTANCE_EVENT_FAULT,        /* a server says that it handles a fatal GPU error */
@@ -91,11 +92,12 @@ struct instance_fsm {
 
 	/* Private. */
 	bool wanted, alive, querying, open;
-	bool occupied; /* somebody has a lease */
-	bool attached; /* somebody is, or may be, a client */
-	bool untold;   /* a generation is lost to a fault, and nobody has been told yet */
-	bool give_up;  /* fail instead of starting again */
-	bool recycled; /* being ended by order, to be started again */
+	bool occupied;      /* somebody has a lease */
+	bool attached;      /* somebody is, or may be, a client */
+	bool untold;        /* a generation is lost to a fault, and nobody has been told yet */
+	bool server_ending; /* a lost server is on its way out, and might still get clients */
+	bool give_up;       /* fail instead of starting again */
+	bool recycled;      /* being ended by order, to be started again */
 	bool victims_gone;
 	unsigned int misses, stop_step, fault_step;
 	uint64_t limit_usec;       /* of the whole start, of the grace of a wedge or a fault */

@@ -133,8 +133,8 @@ static const struct {
 } patterns[] = {
 	{"Accepting connection...", MPSLOG_NOISE, NULL},
 	{"NEW UI", MPSLOG_NOISE, NULL},
-	{"Cmd:", MPSLOG_NOISE, NULL},
-	{"UI closed", MPSLOG_NOISE, NULL},
+	{"Cmd:", MPSLOG_COMMAND, NULL},
+	{"UI closed", MPSLOG_COMMAND_OVER, NULL},
 	{"User did not send valid credentials", MPSLOG_NOISE, NULL},
 	{"Starting control daemon using socket ", MPSLOG_STARTING, NULL},
 	{"NEW CLIENT ", MPSLOG_NEW_CLIENT, parse_new_client},
@@ -197,6 +197,10 @@ const char *mpslog_kind_to_string(enum mpslog_kind kind)
 		return "other";
 	case MPSLOG_NOISE:
 		return "noise";
+	case MPSLOG_COMMAND:
+		return "command";
+	case MPSLOG_COMMAND_OVER:
+		return "command-over";
 	case MPSLOG_STARTING:
 		return "starting";
 	case MPSLOG_NEW_CLIENT:

@@ -10,7 +10,9 @@
 
 enum mpslog_kind {
 	MPSLOG_OTHER,
-	MPSLOG_NOISE,            /* the five lines of every command, and credentials */
+	MPSLOG_NOISE,   /* what every command or client makes it say, and means nothing */
+	MPSLOG_COMMAND, /* a command has come; its answer follows, by the same writer */
+	MPSLOG_COMMAND_OVER,
 	MPSLOG_STARTING,         /* the control daemon is about to open its sockets */
 	MPSLOG_NEW_CLIENT,       /* pid, uid; asks to be let in */
 	MPSLOG_CLIENT_PENDING,   /* pid, uid; waits for a server */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "process.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -13,6 +15,16 @@
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
+
+#ifndef PIDFD_THREAD
+#define PIDFD_THREAD O_EXCL
+#endif
+
+static void closedirp(DIR **directory)
+{
+	if (*directory)
+		(void)closedir(*directory);
+}
 
 static bool is_watched(const struct processes *processes, pid_t pid)
 {
@@ -168,6 +180,33 @@ int process_open(pid_t pid, int *ret_pidfd)
 		return -errno;
 	*ret_pidfd = fd;
 	return 0;
+}
+
+static int open_thread(pid_t tid, int *ret_pidfd)
+{
+	int fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
+
+	if (fd < 0)
+		return -errno;
+	*ret_pidfd = fd;
+	return 0;
+}
+
+int process_open_thread(pid_t pid, int *ret_pidfd)
+{
+	_cleanup_(closedirp) DIR *directory = NULL;
+	const struct dirent *entry;
+	char path[64];
+	int64_t tid;
+
+	(void)text_format(path, sizeof(path), "/proc/%d/task", (int)pid);
+	directory = opendir(path);
+	if (!directory)
+		return errno == ENOENT ? -ESRCH : -errno;
+	while ((entry = readdir(directory)))
+		if (text_parse_int(entry->d_name, 1, INT32_MAX, &tid) == 0 && tid != pid)
+			return open_thread((pid_t)tid, ret_pidfd);
+	return -ENOENT;
 }
 
 void process_describe_exit(int status, char *buffer, size_t size)

@@ -75,5 +75,11 @@ void process_unwatch(struct process *process);
 /* A new pidfd, CLOEXEC. -ESRCH when there is no such process. */
 int process_open(pid_t pid, int *ret_pidfd);
 
+/* A pidfd of a thread of the process other than the first (Linux 6.9). When a process is killed
+ * those are gone at once, while the last to go tears down what they shared: with GPU contexts that
+ * takes 30 ms (measured, 580), and only then the process's own pidfd is readable. -EINVAL on an
+ * older kernel, -ENOENT when there is no other thread, -ESRCH. */
+int process_open_thread(pid_t pid, int *ret_pidfd);
+
 /* "exited with status 1", "was ended by signal 9 (Killed)", "is gone". */
 void process_describe_exit(int status, char *buffer, size_t size);

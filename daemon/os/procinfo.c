@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include "text.h"
@@ -10,6 +11,8 @@
 
 /* A flag of the kernel in the ninth field of /proc/PID/stat (include/linux/sched.h). */
 #define PF_EXITING 0x4u
+/* In the 31st: signals that wait for this thread; every one gets SIGKILL when a process ends. */
+#define SIGKILL_BIT (1ull << (SIGKILL - 1))
 
 #define ENVIRONMENT_MAX ((size_t)256 * 1024)
 
@@ -30,7 +33,7 @@ int procinfo_read(pid_t pid, struct procinfo *ret)
 {
 	_cleanup_close_ int fd = -EBADF;
 	struct procinfo info = {};
-	unsigned long long start;
+	unsigned long long start, pending;
 	char text[1024];
 	struct stat st;
 	char *tail;
@@ -49,14 +52,15 @@ int procinfo_read(pid_t pid, struct procinfo *ret)
 	tail = strrchr(text, ')');
 	if (!tail || sscanf(tail + 1,
 			    " %c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-			    "%*d %*d %llu",
-			    &info.state, &parent, &flags, &start) != 4)
+			    "%*d %*d %llu %*u %*d %*u %*u %*u %*u %*u %*u %llu",
+			    &info.state, &parent, &flags, &start, &pending) != 5)
 		return -EBADMSG;
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	info.parent = parent;
 	info.start_ticks = start;
-	info.exiting = flags & PF_EXITING || info.state == 'Z' || info.state == 'X';
+	info.exiting = flags & PF_EXITING || pending & SIGKILL_BIT || info.state == 'Z' ||
+		       info.state == 'X';
 	info.uid = st.st_uid;
 	*ret = info;
 	return 0;

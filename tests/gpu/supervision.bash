@@ -91,23 +91,35 @@ check_stubborn_victim() {
 	note "the stubborn victim ended with status $?"
 }
 
-# Median over several: from SIGKILL of the server to the line that the job gets from mpsctl.
-check_notice_times() {
-	local i holder control server n_lines killed_usec times=()
+# When the supervisor told of the N-th interruption since the monitor started, microseconds.
+told_usec() {
+	grep -F '"interrupted"' "$tmp/job/monitor.out" | sed -n "$1p" |
+		sed -n 's/.*"at_usec": *\([0-9]*\).*/\1/p'
+}
 
-	for ((i = 0; i < 5; i++)); do
-		start_job "notice$i" "$mpsctl" lease -- sh -c "$hold_and_stay" "$cuda_client"
+has_told() {
+	[ -n "$(told_usec "$1")" ]
+}
+
+# From SIGKILL of the server to the supervisor's telling of it, by the supervisor's own clock.
+report_notice_times() {
+	local i holder control server monitor killed_usec times=()
+
+	start_job monitor "$mpsctl" monitor --json
+	monitor=$job
+	for ((i = 1; i <= notices; i++)); do
+		start_job "notice$i" "$mpsctl" lease -q -- sh -c "$hold_and_stay" "$cuda_client"
 		holder=$job
 		await 30 job_says "notice$i" '^ready'
 		control=$(control_pid)
 		server=$(mps_children "${control:-none}" | head -n 1)
-		n_lines=$(wc -l <"$tmp/job/notice$i.err")
 		killed_usec=$(now_usec)
 		kill_mps "${server:-none}" "${control:-none}"
-		until says_more_than "$tmp/job/notice$i.err" "$n_lines" ||
-			(($(now_usec) - killed_usec > 5000000)); do :; done
-		times+=("$(($(now_usec) - killed_usec))")
+		await 5 has_told "$i"
+		times+=("$(($(told_usec "$i") - killed_usec))")
 		end_job "notice$i" "$holder"
 	done
-	note "SIGKILL of the server to the job's notice, us: ${times[*]}"
+	kill "$monitor"
+	note "SIGKILL of the server until its holders are told, us, sorted:" \
+		"$(printf '%s\n' "${times[@]}" | sort -n | tr '\n' ' ')"
 }
