@@ -418,7 +418,8 @@ path_scenario() {
 	if ((length > 87)); then
 		launch "$kind"
 		end_status "$DAEMON"
-		cat "$WORK/run/out" "$WORK/run/err"
+		# Whether it comes to say that it starts is a race inside the real one.
+		cat "$WORK/run/out" "$WORK/run/err" | grep -v 'Starting control daemon' || true
 	else
 		launch_ready "$kind"
 		stop
