@@ -12,9 +12,10 @@ static void watch(struct connection *connection)
 	bool sending = connection->stream.out_length > 0;
 	uint32_t events = sending ? EPOLLOUT : 0;
 
-	/* While a call is under way only its end matters: what more it says can wait. */
-	if (!connection->last)
-		events |= connection->busy ? EPOLLRDHUP : EPOLLIN;
+	/* While a call is under way, or its answer is not taken, only the peer's end matters: what
+	 * more it says can wait. */
+	if (!connection->last && !connection->input_over)
+		events |= connection->busy || sending ? EPOLLRDHUP : EPOLLIN;
 	(void)sd_event_source_set_io_events(connection->io, events);
 	if (connection->last && !connection->busy && !sending)
 		connection_end(connection);
@@ -88,7 +89,8 @@ static void handle_next(struct connection *connection)
 	json_t *message;
 	int r;
 
-	if (connection->ended || connection->busy || connection->last)
+	if (connection->ended || connection->busy || connection->last ||
+	    connection->stream.out_length > 0)
 		return;
 	r = varlink_stream_next(&connection->stream, &message, error_text);
 	if (r == 0) {
@@ -99,7 +101,12 @@ static void handle_next(struct connection *connection)
 
 		(void)snprintf(reason, sizeof(reason), "not a JSON message: %s", error_text);
 		refuse(connection, reason);
+	} else if (connection->input_over) {
+		connection->last = true;
 	}
+	/* Nobody is there any more to wait for an answer. */
+	if (connection->input_over && connection->busy)
+		connection_end(connection);
 	if (!connection->ended)
 		watch(connection);
 }
@@ -114,15 +121,11 @@ static int on_resume(sd_event_source *source, void *userdata)
 /* Nothing more will come. What was asked before is answered still, unless that takes waiting. */
 static void on_end_of_input(struct connection *connection)
 {
-	if (connection->busy) {
+	connection->input_over = true;
+	if (connection->busy)
 		connection_end(connection);
-		return;
-	}
-	handle_next(connection);
-	if (!connection->busy)
-		connection->last = true;
-	if (!connection->ended)
-		watch(connection);
+	else
+		handle_next(connection);
 }
 
 static void read_more(struct connection *connection)
@@ -147,6 +150,8 @@ static int on_io(sd_event_source *source, int fd, uint32_t revents, void *userda
 	(void)fd;
 	if (revents & EPOLLOUT && varlink_stream_flush(&connection->stream) < 0)
 		connection_end(connection);
+	if (!connection->ended && revents & EPOLLOUT && connection->stream.out_length == 0)
+		(void)sd_event_source_set_enabled(connection->resume, SD_EVENT_ONESHOT);
 	if (!connection->ended && revents & EPOLLIN)
 		read_more(connection);
 	else if (!connection->ended && revents & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
@@ -208,5 +213,5 @@ void connection_end(struct connection *connection)
 	connection->ended = true;
 	(void)sd_event_source_set_enabled(connection->io, SD_EVENT_OFF);
 	(void)sd_event_source_set_enabled(connection->resume, SD_EVENT_OFF);
-	connection->handlers->ended(connection, connection->userdata);
+	connection->handlers->ending(connection, connection->userdata);
 }

@@ -4,8 +4,8 @@
  * replies. A call may be answered later and more than once; the next one is read only when it is
  * over. Knows no method and no lease.
  *
- * A connection that has ended is told to its owner at once and freed later, never inside an event
- * of its own.
+ * A connection that ends, because its peer is gone or a reply could not be sent, is only marked:
+ * its owner is told from the event loop, never from inside a reply.
  */
 #pragma once
 
@@ -23,8 +23,9 @@ struct connection_handlers {
 	/* A call has come. Answer with connection_reply or connection_error, now or later. */
 	void (*call)(struct connection *connection, const struct varlink_call *call,
 		     void *userdata);
-	/* It has ended: no reply can be sent any more. */
-	void (*ended)(struct connection *connection, void *userdata);
+	/* It has ended, no reply can be sent any more. Tells its server only, which tells its owner
+	 * and frees it later: what is under way now may still look at it. */
+	void (*ending)(struct connection *connection, void *userdata);
 };
 
 struct connection {
@@ -34,18 +35,18 @@ struct connection {
 	sd_event_source *io, *resume;
 	const struct connection_handlers *handlers;
 	void *userdata;
-	bool busy;   /* a call is under way */
-	bool oneway; /* it wants no reply */
-	bool last;   /* nothing more is read; ends when all is sent */
+	bool busy;       /* a call is under way */
+	bool oneway;     /* it wants no reply */
+	bool input_over; /* the peer will say nothing more */
+	bool last;       /* nothing more is read; ends when all is sent */
 	bool ended;
-	bool monitor;             /* it has a Monitor call */
 	struct holding *holdings; /* leases and requests that came through it */
 };
 
 /* Takes over fd, which must be non-blocking. */
 int connection_new(sd_event *event, int fd, const struct connection_handlers *handlers,
 		   void *userdata, struct connection **ret);
-/* NULL is fine. Returns NULL. Does not call ended. */
+/* NULL is fine. Returns NULL. */
 struct connection *connection_free(struct connection *connection);
 
 /* Takes over parameters (NULL: none). continues: more replies to this call will follow; else the
@@ -53,5 +54,5 @@ struct connection *connection_free(struct connection *connection);
 void connection_reply(struct connection *connection, json_t *parameters, bool continues);
 void connection_error(struct connection *connection, const char *error, json_t *parameters);
 
-/* Ends it: calls ended, once. It is freed when its server sweeps. */
+/* Marks it as ended. */
 void connection_end(struct connection *connection);

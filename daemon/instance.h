@@ -136,7 +136,10 @@ struct instance {
 	struct instance_server servers[INSTANCE_SERVERS_MAX];
 	char failure[INSTANCE_LINE_SIZE]; /* why the last server could not start; or empty */
 	struct backoff server_backoff;
+	int32_t proven_servers[INSTANCE_SERVERS_MAX]; /* ring: pids that were children of ours */
+	uint64_t n_proven_servers;
 	int32_t counted_server;       /* whose failure was counted last */
+	bool prestarting;             /* a start_server is under way */
 	uint64_t prestart_after_usec; /* monotonic; after servers failed to start */
 
 	struct instance_client clients[INSTANCE_CLIENTS_MAX];

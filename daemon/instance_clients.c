@@ -19,12 +19,27 @@ struct instance_client *instance_clients_find(struct instance *instance, int32_t
 	return NULL;
 }
 
+/* A pidfd is readable when its process has ended. */
+static bool has_ended(const struct instance_client *client)
+{
+	struct pollfd pollfd = {.fd = client->pidfd, .events = POLLIN};
+
+	return client->pidfd < 0 || poll(&pollfd, 1, 0) > 0;
+}
+
 void instance_clients_add(struct instance *instance, int32_t pid, int32_t server)
 {
-	struct instance_client *client = instance_clients_find(instance, 0);
+	struct instance_client *client;
 
-	/* A line for each context of a process: the first one counts. */
-	if (pid <= 0 || !client || instance_clients_find(instance, pid))
+	/* A line for each context of a process: the first one counts, while it is the same process.
+	 */
+	client = pid > 0 ? instance_clients_find(instance, pid) : NULL;
+	if (client && !has_ended(client))
+		return;
+	if (client)
+		forget(client);
+	client = pid > 0 ? instance_clients_find(instance, 0) : NULL;
+	if (!client)
 		return;
 	*client = (struct instance_client){.pid = pid, .pidfd = -EBADF, .server = server};
 	if (process_open(pid, &client->pidfd) == 0)
@@ -47,6 +62,8 @@ void instance_clients_line(struct instance *instance, const struct mpslog_line *
 {
 	struct instance_client *client;
 
+	if (!instance_servers_has(instance, line->writer))
+		return;
 	if (line->kind == MPSLOG_CLIENT_CONNECTED) {
 		instance_clients_add(instance, line->pid, line->writer);
 	} else if (line->kind == MPSLOG_CLIENT_GONE && line->pid > 0) {
@@ -63,14 +80,6 @@ void instance_clients_forget(struct instance *instance, int32_t server)
 		    (server == 0 || instance->clients[i].server == server))
 			forget(&instance->clients[i]);
 	instance_use_changed(instance);
-}
-
-/* A pidfd is readable when its process has ended. */
-static bool has_ended(const struct instance_client *client)
-{
-	struct pollfd pollfd = {.fd = client->pidfd, .events = POLLIN};
-
-	return client->pidfd < 0 || poll(&pollfd, 1, 0) > 0;
 }
 
 void instance_clients_prune(struct instance *instance)

@@ -9,86 +9,6 @@
 #include "text.h"
 #include "util.h"
 
-/* ---------------------------------------------------------------- whom it hit */
-
-/* Releases that do not name clients as they come name those that a fault hits. */
-static void add_hit(struct instance *instance, const struct mpslog_line *line)
-{
-	struct instance_client *client;
-
-	if (line->pid <= 0)
-		return;
-	instance_clients_add(instance, line->pid, line->writer);
-	client = instance_clients_find(instance, line->pid);
-	if (client)
-		client->hit = true;
-	instance_hits_add(&instance->fault_hits, line->pid, client ? client->lease : "");
-}
-
-/* Lines about one fault: that there is one, a line for each client it hit, and their pids once
- * more, each on a line of its own. */
-void instance_fault_line(struct instance *instance, const struct mpslog_line *line)
-{
-	if (line->kind == MPSLOG_NUMBER && line->writer == instance->fault_lister) {
-		add_hit(instance, line);
-		return;
-	}
-	if (line->writer == instance->fault_lister)
-		instance->fault_lister = 0;
-	if (line->kind == MPSLOG_FAULT)
-		instance_dispatch(instance, INSTANCE_EVENT_FAULT, NULL);
-	else if (line->kind == MPSLOG_FAULT_HIT)
-		add_hit(instance, line);
-	else if (line->kind == MPSLOG_FAULT_LIST)
-		instance->fault_lister = line->writer;
-}
-
-bool instance_fault_has_holdouts(const struct instance *instance)
-{
-	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++)
-		if (instance->clients[i].pid > 0 && instance->clients[i].hit)
-			return true;
-	return false;
-}
-
-/* "pids 12, 34" of those that still hold the server, for the state's reason. */
-static void name_holdouts(const struct instance *instance, char *buffer, size_t size)
-{
-	size_t length;
-	int n = 0;
-
-	(void)text_copy(buffer, size, "");
-	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++) {
-		if (instance->clients[i].pid == 0 || !instance->clients[i].hit)
-			continue;
-		length = strlen(buffer);
-		(void)text_format(buffer + length, size - length, "%s%d", n++ ? ", " : "",
-				  instance->clients[i].pid);
-	}
-}
-
-static void update_reason(struct instance *instance)
-{
-	char pids[REASON_SIZE / 2];
-
-	name_holdouts(instance, pids, sizeof(pids));
-	(void)text_format(instance->fsm.reason, sizeof(instance->fsm.reason),
-			  *pids ? "a GPU fault; waiting for pids %s to leave"
-				: "a GPU fault; waiting for MPS to recover%s",
-			  pids);
-	instance->setup.handlers->changed(instance, instance->setup.userdata);
-}
-
-void instance_fault_client_gone(struct instance *instance)
-{
-	if (instance->fsm.state != INSTANCE_FAULTED)
-		return;
-	if (instance_fault_has_holdouts(instance))
-		update_reason(instance);
-	else
-		instance_dispatch(instance, INSTANCE_EVENT_VICTIMS_GONE, NULL);
-}
-
 /* ---------------------------------------------------------------- who was present */
 
 static void add_presence(struct instance_presence *presence, uint32_t uid, const char *name)
@@ -103,14 +23,14 @@ static void add_presence(struct instance_presence *presence, uint32_t uid, const
 	presence->n++;
 }
 
+/* At the last fault. */
 static void remember_presence(struct instance *instance, const struct instance_hits *hits)
 {
 	struct instance_presence *presence =
-		&instance->faults[instance->n_faults++ % INSTANCE_FAULTS_MAX];
+		&instance->faults[(instance->n_faults - 1) % INSTANCE_FAULTS_MAX];
 	const char *name;
 	uint32_t uid;
 
-	presence->n = 0;
 	for (size_t i = 0; i < hits->n_leases; i++)
 		if (instance->setup.handlers->describe(instance, hits->leases[i], &uid, &name,
 						       instance->setup.userdata))
@@ -162,6 +82,114 @@ bool instance_suspect(const struct instance *instance, size_t i, uint32_t *ret_u
 	return false;
 }
 
+/* ---------------------------------------------------------------- whom it hit */
+
+/* A victim whose line came after the others were told, because one had ended before it was written:
+ * the same loss, told to one more. */
+static void tell_late(struct instance *instance, int32_t pid, const char *lease)
+{
+	struct instance_death late = *instance_death_last(instance);
+
+	instance_hits_add(&instance_death_last(instance)->hits, pid, lease);
+	late.hits = (struct instance_hits){};
+	instance_hits_add(&late.hits, pid, lease);
+	remember_presence(instance, &late.hits);
+	instance->setup.handlers->interrupted(instance, &late, instance->setup.userdata);
+}
+
+/* Releases that do not name clients as they come name those that a fault hits. */
+static void add_hit(struct instance *instance, const struct mpslog_line *line)
+{
+	struct instance_client *client;
+
+	if (line->pid <= 0)
+		return;
+	/* Who is known stays as known: that process may have ended of it already. */
+	if (!instance_clients_find(instance, line->pid))
+		instance_clients_add(instance, line->pid, line->writer);
+	client = instance_clients_find(instance, line->pid);
+	if (client && client->hit)
+		return;
+	if (client)
+		client->hit = true;
+	if (instance->fsm.state == INSTANCE_FAULTED && !instance->fsm.untold)
+		tell_late(instance, line->pid, client ? client->lease : "");
+	else
+		instance_hits_add(&instance->fault_hits, line->pid, client ? client->lease : "");
+}
+
+/*
+ * Lines about one fault: that there is one, a line for each client it hit, and their pids once
+ * more, each on a line of its own. Only from a server of ours. Who copies one's pid into a command
+ * (which is logged as it is) can make us look, no more than a real fault of theirs could.
+ */
+void instance_fault_line(struct instance *instance, const struct mpslog_line *line)
+{
+	if (!instance_servers_has(instance, line->writer))
+		return;
+	if (line->kind == MPSLOG_NUMBER && line->writer == instance->fault_lister) {
+		add_hit(instance, line);
+		return;
+	}
+	if (line->writer == instance->fault_lister)
+		instance->fault_lister = 0;
+	if (line->kind == MPSLOG_FAULT) {
+		if (!instance->fsm.untold)
+			instance->fault_hits = (struct instance_hits){};
+		instance_dispatch(instance, INSTANCE_EVENT_FAULT, NULL);
+	} else if (line->kind == MPSLOG_FAULT_HIT) {
+		add_hit(instance, line);
+	} else if (line->kind == MPSLOG_FAULT_LIST) {
+		instance->fault_lister = line->writer;
+	}
+}
+
+bool instance_fault_has_holdouts(const struct instance *instance)
+{
+	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++)
+		if (instance->clients[i].pid > 0 && instance->clients[i].hit)
+			return true;
+	return false;
+}
+
+/* "pids 12, 34" of those that still hold the server, for the state's reason. */
+static void name_holdouts(const struct instance *instance, char *buffer, size_t size)
+{
+	size_t length;
+	int n = 0;
+
+	(void)text_copy(buffer, size, "");
+	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++) {
+		if (instance->clients[i].pid == 0 || !instance->clients[i].hit)
+			continue;
+		length = strlen(buffer);
+		(void)text_format(buffer + length, size - length, "%s%d", n++ ? ", " : "",
+				  instance->clients[i].pid);
+	}
+}
+
+static void update_reason(struct instance *instance)
+{
+	char pids[REASON_SIZE / 2];
+
+	name_holdouts(instance, pids, sizeof(pids));
+	(void)text_format(instance->fsm.reason, sizeof(instance->fsm.reason),
+			  *pids ? "a GPU fault; waiting for pids %s to leave"
+				: "a GPU fault; waiting for MPS to recover%s",
+			  pids);
+	instance->setup.handlers->changed(instance, instance->setup.userdata);
+}
+
+void instance_fault_client_gone(struct instance *instance)
+{
+	if (instance->fsm.state != INSTANCE_FAULTED)
+		return;
+	if (instance_fault_has_holdouts(instance))
+		update_reason(instance);
+	else
+		instance_dispatch(instance, INSTANCE_EVENT_VICTIMS_GONE, NULL);
+}
+
 /* ---------------------------------------------------------------- what is done */
 
 void instance_fault_tell(struct instance *instance)
@@ -178,6 +206,7 @@ void instance_fault_tell(struct instance *instance)
 			  "fault it was)",
 			  death->hits.n_pids, death->hits.n_pids == 1 ? "" : "s",
 			  death->hits.n_leases, death->hits.n_leases == 1 ? "" : "s");
+	instance->faults[instance->n_faults++ % INSTANCE_FAULTS_MAX].n = 0;
 	remember_presence(instance, &death->hits);
 	journal_log(LOG_ERR, &context, "%s", death->reason);
 	update_reason(instance);

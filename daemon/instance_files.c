@@ -41,26 +41,29 @@ static bool is_serving(const struct instance *instance)
 	       instance->fsm.state == INSTANCE_FAULTED;
 }
 
+bool instance_files_check(struct instance *instance)
+{
+	struct journal_context context = instance_context(instance, NULL, 0);
+	uint64_t inode = inode_of_socket(instance);
+	const char *reason = inode ? "control socket replaced" : "control socket missing";
+
+	if (!is_serving(instance) || (inode == instance->socket_inode && inode != 0))
+		return false;
+	context.message_id = JOURNAL_ID_SOCKET_LOST;
+	journal_log(LOG_ERR, &context, "%s: %s/control", reason, instance->directory);
+	instance_dispatch(instance, INSTANCE_EVENT_SOCKET_LOST, reason);
+	return true;
+}
+
 static int on_inotify(sd_event_source *source, const struct inotify_event *event, void *userdata)
 {
 	struct instance *instance = userdata;
-	struct journal_context context = instance_context(instance, NULL, 0);
 	const char *name = event->len > 0 ? event->name : "";
-	uint64_t inode;
 
 	(void)source;
-	if (!is_serving(instance))
-		return 0;
-	inode = inode_of_socket(instance);
-	if (inode != instance->socket_inode) {
-		const char *reason = inode ? "control socket replaced" : "control socket missing";
-
-		context.message_id = JOURNAL_ID_SOCKET_LOST;
-		journal_log(LOG_ERR, &context, "%s: %s/control", reason, instance->directory);
-		instance_dispatch(instance, INSTANCE_EVENT_SOCKET_LOST, reason);
-	} else if (event->mask & (IN_DELETE | IN_MOVED_FROM)) {
+	if (is_serving(instance) && !instance_files_check(instance) &&
+	    event->mask & (IN_DELETE | IN_MOVED_FROM))
 		note_removal(instance, name);
-	}
 	return 0;
 }
 

@@ -47,9 +47,11 @@ void instance_servers_line(struct instance *instance, const struct mpslog_line *
 void instance_servers_end(struct instance *instance);
 void instance_servers_forget(struct instance *instance);
 bool instance_servers_alive(const struct instance *instance);
-/* A server that could answer for itself; NULL when there is none. */
+/* Is this a server of ours, proven and not gone? */
+bool instance_servers_has(const struct instance *instance, int32_t pid);
 /* Servers that are dying count as lost now. */
 void instance_servers_catch_up(struct instance *instance);
+/* A server that could answer for itself; NULL when there is none. */
 const struct instance_server *instance_servers_ready(const struct instance *instance);
 
 /* instance_clients.c */
@@ -77,6 +79,8 @@ void instance_fault_forget(struct instance *instance);
 /* instance_files.c */
 void instance_files_watch(struct instance *instance);
 void instance_files_unwatch(struct instance *instance);
+/* Is the socket another one than that, or none? Then the machine has been told. */
+bool instance_files_check(struct instance *instance);
 /* Takes note of the socket as it is now. */
 void instance_files_remember(struct instance *instance);
 

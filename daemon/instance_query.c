@@ -25,10 +25,13 @@ static void on_answer(const struct command_outcome *outcome, void *userdata)
 	/* What was written before the answer comes first: whom a fault hit, before FAULT. */
 	output_catch_up(&instance->output);
 	instance_clients_prune(instance);
+	instance_files_check(instance);
 	if (control_is_answer(outcome))
 		event = judge_answer(instance, outcome->output);
 	else if (outcome->result == COMMAND_TIMED_OUT)
 		event = INSTANCE_EVENT_TIMED_OUT;
+	else if (outcome->result != COMMAND_DONE)
+		event = INSTANCE_EVENT_NOT_ASKED;
 	instance_dispatch(instance, event, NULL);
 }
 
@@ -47,17 +50,27 @@ void instance_query(struct instance *instance)
 				  server->process.pid);
 	if (control_send(&instance->control, command, instance->setup.config->timeouts.query_usec,
 			 on_answer, instance) < 0)
-		instance_dispatch(instance, INSTANCE_EVENT_NO_ANSWER, NULL);
+		instance_dispatch(instance, INSTANCE_EVENT_NOT_ASKED, NULL);
+}
+
+static void on_prestarted(const struct command_outcome *outcome, void *userdata)
+{
+	struct instance *instance = userdata;
+
+	(void)outcome;
+	instance->prestarting = false;
 }
 
 void instance_prestart(struct instance *instance, uint32_t uid)
 {
 	char command[CONTROL_COMMAND_SIZE];
 
-	if (instance->fsm.state != INSTANCE_READY || instance_servers_alive(instance) ||
+	if (instance->fsm.state != INSTANCE_READY || instance->prestarting ||
+	    instance_servers_alive(instance) ||
 	    instance_now_usec(instance) < instance->prestart_after_usec)
 		return;
 	(void)text_format(command, sizeof(command), "start_server -uid %u", uid);
-	(void)control_send(&instance->control, command, instance->setup.config->timeouts.query_usec,
-			   NULL, NULL);
+	instance->prestarting = control_send(&instance->control, command,
+					     instance->setup.config->timeouts.query_usec,
+					     on_prestarted, instance) == 0;
 }

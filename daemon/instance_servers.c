@@ -32,6 +32,14 @@ static void forget(struct instance_server *server)
 
 /* A server failed: it never served, or ended with a status. Too often is too often, whatever the
  * control daemon thinks: it would go on for ever, and its clients would hang. */
+static bool was_ours(const struct instance *instance, int32_t pid)
+{
+	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)
+		if (instance->proven_servers[i] == pid)
+			return true;
+	return false;
+}
+
 static void count_failure(struct instance *instance, int32_t pid)
 {
 	char reason[REASON_SIZE];
@@ -66,6 +74,8 @@ static void report_loss(struct instance *instance, pid_t pid, int status)
 	instance_clients_forget(instance, pid);
 	journal_log(LOG_ERR, &context, "%s", death->reason);
 	instance_dispatch(instance, INSTANCE_EVENT_SERVER_LOST, death->reason);
+	/* With it went whoever a fault had hit. */
+	instance_dispatch(instance, INSTANCE_EVENT_VICTIMS_GONE, NULL);
 }
 
 /* Gone, or on its way out: its descriptors may be closed already, its pidfd need not say so yet. */
@@ -84,6 +94,14 @@ static bool control_lives(const struct instance *instance)
 	return pid > 0 && !is_ending(pid);
 }
 
+static bool any_is_ending(const struct instance *instance)
+{
+	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)
+		if (instance->servers[i].instance && instance->servers[i].lost)
+			return true;
+	return false;
+}
+
 static void on_server_exit(struct process *process, int status, void *userdata)
 {
 	struct instance_server gone = *(struct instance_server *)userdata;
@@ -99,13 +117,13 @@ static void on_server_exit(struct process *process, int status, void *userdata)
 		journal_log(LOG_INFO, &context, "MPS server %d has ended", pid);
 		if (control_lives(instance) && !gone.lost)
 			instance_clients_forget(instance, pid);
-		if (control_lives(instance) && !gone.ready)
+		if (control_lives(instance) && !gone.ready && !gone.lost)
 			count_failure(instance, pid);
 	}
-	if (instance_servers_alive(instance))
-		return;
-	instance_spawn_again(instance);
-	instance_dispatch(instance, INSTANCE_EVENT_SERVER_GONE, NULL);
+	if (!instance_servers_alive(instance))
+		instance_spawn_again(instance);
+	if (!any_is_ending(instance))
+		instance_dispatch(instance, INSTANCE_EVENT_SERVER_GONE, NULL);
 }
 
 void instance_servers_catch_up(struct instance *instance)
@@ -185,6 +203,7 @@ static void add_server(struct instance *instance, const struct mpslog_line *line
 	/* One that is gone already never served; its exit is in the log too. */
 	if (open_server(instance, line->pid, &pidfd) < 0)
 		return;
+	instance->proven_servers[instance->n_proven_servers++ % INSTANCE_SERVERS_MAX] = line->pid;
 	*server = (struct instance_server){
 		.instance = instance,
 		.process = PROCESS_INIT,
@@ -244,7 +263,9 @@ void instance_servers_line(struct instance *instance, const struct mpslog_line *
 		set_expected(instance, line->writer, false);
 		return;
 	case MPSLOG_SERVER_EXIT:
-		if (line->status != 0)
+		/* Whoever reaches the socket can make the daemon write lines: its commands are
+		 * logged with their line ends. */
+		if (line->status != 0 && was_ours(instance, line->pid))
 			count_failure(instance, line->pid);
 		return;
 	case MPSLOG_START_FAILED:
@@ -269,6 +290,14 @@ void instance_servers_forget(struct instance *instance)
 	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)
 		if (instance->servers[i].instance)
 			forget(&instance->servers[i]);
+}
+
+bool instance_servers_has(const struct instance *instance, int32_t pid)
+{
+	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)
+		if (instance->servers[i].instance && instance->servers[i].process.pid == pid)
+			return true;
+	return false;
 }
 
 bool instance_servers_alive(const struct instance *instance)

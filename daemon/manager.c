@@ -118,7 +118,7 @@ static void on_connection_ended(struct connection *connection, void *userdata)
 	leases_connection_ended(&manager->leases, connection);
 }
 
-static const struct connection_handlers connection_handlers = {
+static const struct server_handlers server_handlers = {
 	.call = on_call,
 	.ended = on_connection_ended,
 };
@@ -214,7 +214,7 @@ static int listen_to_clients(struct manager *manager)
 	(void)text_format(path, sizeof(path), "%s/socket", manager->config.runtime_directory);
 	r = usock_listen(path, SOCKET_MODE, &fd);
 	if (r == 0)
-		r = server_init(&manager->server, manager->event, fd, &connection_handlers, manager,
+		r = server_init(&manager->server, manager->event, fd, &server_handlers, manager,
 				&manager->stats);
 	if (r < 0) {
 		log_error("cannot listen at %s: %s", path, strerror(-r));

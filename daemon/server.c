@@ -2,6 +2,7 @@
 #include "server.h"
 
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "journal.h"
@@ -10,6 +11,7 @@
 
 #define ACCEPTS_PER_TURN 64
 #define PAUSE_USEC (100 * USEC_PER_MSEC)
+#define DESCRIPTORS_RESERVED 1024
 
 static void on_call(struct connection *connection, const struct varlink_call *call, void *userdata)
 {
@@ -18,17 +20,17 @@ static void on_call(struct connection *connection, const struct varlink_call *ca
 	server->handlers->call(connection, call, server->userdata);
 }
 
-static void on_ended(struct connection *connection, void *userdata)
+static void on_ending(struct connection *connection, void *userdata)
 {
 	struct server *server = userdata;
 
-	server->handlers->ended(connection, server->userdata);
+	(void)connection;
 	(void)sd_event_source_set_enabled(server->sweep, SD_EVENT_ONESHOT);
 }
 
 static const struct connection_handlers connection_handlers = {
 	.call = on_call,
-	.ended = on_ended,
+	.ending = on_ending,
 };
 
 static void unlink_connection(struct server *server, struct connection *connection)
@@ -42,6 +44,13 @@ static void unlink_connection(struct server *server, struct connection *connecti
 	server->n_connections--;
 }
 
+static void dispose(struct server *server, struct connection *connection)
+{
+	server->handlers->ended(connection, server->userdata);
+	unlink_connection(server, connection);
+	(void)connection_free(connection);
+}
+
 static int on_sweep(sd_event_source *source, void *userdata)
 {
 	struct server *server = userdata;
@@ -50,25 +59,52 @@ static int on_sweep(sd_event_source *source, void *userdata)
 	(void)source;
 	for (struct connection *c = server->first; c; c = next) {
 		next = c->next;
-		if (!c->ended)
-			continue;
-		unlink_connection(server, c);
-		(void)connection_free(c);
+		if (c->ended)
+			dispose(server, c);
 	}
 	return 0;
+}
+
+static size_t count_of(const struct server *server, uid_t uid)
+{
+	size_t n = 0;
+
+	for (const struct connection *c = server->first; c; c = c->next)
+		n += c->peer.uid == uid;
+	return n;
+}
+
+/* Descriptors for a connection and the pidfd of its peer, and some are for everything else. */
+static size_t affordable_connections(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+		return SERVER_CONNECTIONS_MAX;
+	if (limit.rlim_cur < 4 * DESCRIPTORS_RESERVED)
+		return MAX((size_t)limit.rlim_cur / 8, (size_t)8);
+	return MIN((size_t)(limit.rlim_cur - DESCRIPTORS_RESERVED) / 3,
+		   (size_t)SERVER_CONNECTIONS_MAX);
 }
 
 static void take_connection(struct server *server, int fd)
 {
 	struct connection *connection;
 
-	if (server->n_connections >= SERVER_CONNECTIONS_MAX) {
+	if (server->n_connections >= server->max_connections) {
 		server->stats->connections_refused++;
 		(void)safe_close(fd);
 		return;
 	}
 	if (connection_new(server->event, fd, &connection_handlers, server, &connection) < 0) {
 		server->stats->connections_refused++;
+		return;
+	}
+	/* No user can have them all: an administrator still gets in. */
+	if (connection->peer.uid != 0 &&
+	    count_of(server, connection->peer.uid) >= server->max_connections / 2) {
+		server->stats->connections_refused++;
+		(void)connection_free(connection);
 		return;
 	}
 	connection->next = server->first;
@@ -124,7 +160,7 @@ static int on_connect(sd_event_source *source, int fd, uint32_t revents, void *u
 }
 
 int server_init(struct server *server, sd_event *event, int fd,
-		const struct connection_handlers *handlers, void *userdata, struct stats *stats)
+		const struct server_handlers *handlers, void *userdata, struct stats *stats)
 {
 	int r;
 
@@ -134,6 +170,7 @@ int server_init(struct server *server, sd_event *event, int fd,
 		.handlers = handlers,
 		.userdata = userdata,
 		.stats = stats,
+		.max_connections = affordable_connections(),
 	};
 	r = sd_event_add_defer(event, &server->sweep, on_sweep, server);
 	if (r < 0)
@@ -152,11 +189,8 @@ int server_init(struct server *server, sd_event *event, int fd,
 void server_done(struct server *server)
 {
 	while (server->first) {
-		struct connection *connection = server->first;
-
-		connection_end(connection);
-		unlink_connection(server, connection);
-		(void)connection_free(connection);
+		connection_end(server->first);
+		dispose(server, server->first);
 	}
 	server->io = sd_event_source_disable_unref(server->io);
 	server->sweep = sd_event_source_disable_unref(server->sweep);

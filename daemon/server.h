@@ -7,13 +7,21 @@
 
 #define SERVER_CONNECTIONS_MAX 16384
 
+struct server_handlers {
+	/* As for a connection. */
+	void (*call)(struct connection *connection, const struct varlink_call *call,
+		     void *userdata);
+	/* The connection is freed after this. */
+	void (*ended)(struct connection *connection, void *userdata);
+};
+
 struct server {
 	sd_event *event;
 	int fd; /* owned */
 	sd_event_source *io, *sweep, *pause;
 	struct connection *first;
-	size_t n_connections;
-	const struct connection_handlers *handlers; /* of the owner */
+	size_t n_connections, max_connections;
+	const struct server_handlers *handlers;
 	void *userdata;
 	struct stats *stats;
 	bool complained; /* about too many descriptors; once is enough */
@@ -21,6 +29,6 @@ struct server {
 
 /* Takes over fd, which listens and is non-blocking. */
 int server_init(struct server *server, sd_event *event, int fd,
-		const struct connection_handlers *handlers, void *userdata, struct stats *stats);
+		const struct server_handlers *handlers, void *userdata, struct stats *stats);
 /* Ends every connection and frees it. */
 void server_done(struct server *server);

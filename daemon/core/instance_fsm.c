@@ -10,6 +10,7 @@
 #define PROBE_MAX_USEC (200 * USEC_PER_MSEC)
 /* A refused query means that somebody else's command is being answered; those take 5 ms. */
 #define REFUSED_RETRY_USEC (200 * USEC_PER_MSEC)
+#define NOT_ASKED_RETRY_USEC USEC_PER_SEC
 #define KILL_AGAIN_USEC USEC_PER_SEC
 /* SIGTERM ends a control daemon within 100 ms (measured, 580), unless it hangs. */
 #define TERM_MAX_USEC (2 * USEC_PER_SEC)
@@ -394,6 +395,17 @@ static void on_no_answer(struct step *step)
 	}
 }
 
+static void on_not_asked(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	fsm->querying = false;
+	if (fsm->state == INSTANCE_READY)
+		set_deadline(step, NOT_ASKED_RETRY_USEC);
+	else if (fsm->state == INSTANCE_STARTING && !fsm->server_ending)
+		on_no_answer(step);
+}
+
 static void on_spawned(struct step *step)
 {
 	struct instance_fsm *fsm = step->fsm;
@@ -521,6 +533,9 @@ static void on_event(struct step *step, enum instance_event event)
 	case INSTANCE_EVENT_NO_ANSWER:
 	case INSTANCE_EVENT_TIMED_OUT:
 		on_no_answer(step);
+		return;
+	case INSTANCE_EVENT_NOT_ASKED:
+		on_not_asked(step);
 		return;
 	case INSTANCE_EVENT_SERVERS_FAIL:
 		on_servers_fail(step);

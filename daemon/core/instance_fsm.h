@@ -49,6 +49,7 @@ enum instance_event {
 	INSTANCE_EVENT_ANSWERED,     /* the query was answered, and all is well */
 	INSTANCE_EVENT_FAULT_STAYS,  /* it was answered: a server is in its fault state */
 	INSTANCE_EVENT_NO_ANSWER,    /* it was refused, or came back empty */
+	INSTANCE_EVENT_NOT_ASKED,    /* it could not be put: our own shortage, which says nothing */
 	INSTANCE_EVENT_TIMED_OUT,    /* it had no answer in time */
 	INSTANCE_EVENT_DIED,         /* the control daemon is gone; with a reason */
 	INSTANCE_EVENT_SERVER_LOST,  /* a server that had clients is gone; with a reason */

@@ -48,6 +48,8 @@ const char *instance_event_to_string(enum instance_event event)
 		return "fault-stays";
 	case INSTANCE_EVENT_NO_ANSWER:
 		return "no-answer";
+	case INSTANCE_EVENT_NOT_ASKED:
+		return "not-asked";
 	case INSTANCE_EVENT_TIMED_OUT:
 		return "timed-out";
 	case INSTANCE_EVENT_DIED:

@@ -48,7 +48,9 @@ monitoring() {
 	# Never more than four, as the jobs saw it,
 	jq -se 'all(.[]; [.leases[] | select(.state == "granted")] | length <= 4 and length >= 1)' "$WORK"/seen.*
 	# and as it happened, one event after the other.
-	jq -se 'map(select(.lease != null)) | reduce .[] as $e ({now: 0, most: 0};
+	# (Of the lease that showed that the monitor listens it may have seen the end alone.)
+	jq -se 'map(select(.lease != null)) | (map(select(.kind == "lease-granted") | .lease)) as $known
+		| map(select(.lease as $l | $known | index($l))) | reduce .[] as $e ({now: 0, most: 0};
 			if $e.kind == "lease-granted" then .now += 1
 			elif $e.kind == "lease-ended" then .now -= 1 else . end
 			| .most = ([.most, .now] | max))

@@ -526,6 +526,7 @@ static bool event_can_be(const struct world *world, enum instance_event event)
 	case INSTANCE_EVENT_ANSWERED:
 	case INSTANCE_EVENT_FAULT_STAYS:
 	case INSTANCE_EVENT_NO_ANSWER:
+	case INSTANCE_EVENT_NOT_ASKED:
 	case INSTANCE_EVENT_TIMED_OUT:
 		return world->query_waits;
 	case INSTANCE_EVENT_SERVER_GONE:
@@ -556,7 +557,8 @@ static void follow(struct world *world, enum instance_event event, unsigned int 
 	if (event == INSTANCE_EVENT_SPAWNED || event == INSTANCE_EVENT_SPAWN_FAILED)
 		world->spawn_waits = false;
 	if (event == INSTANCE_EVENT_ANSWERED || event == INSTANCE_EVENT_NO_ANSWER ||
-	    event == INSTANCE_EVENT_TIMED_OUT || event == INSTANCE_EVENT_FAULT_STAYS)
+	    event == INSTANCE_EVENT_TIMED_OUT || event == INSTANCE_EVENT_NOT_ASKED ||
+	    event == INSTANCE_EVENT_FAULT_STAYS)
 		world->query_waits = false;
 	if (effects & (CLEAN | QUIT)) /* drops the commands under way */
 		world->query_waits = false;
