@@ -2,6 +2,7 @@
 /* mpsctl: global options, and which command it is. */
 #include "cli.h"
 #include "commands.h"
+#include "fds.h"
 #include "proto.h"
 
 static const char help[] =
@@ -13,10 +14,8 @@ static const char help[] =
 	"  status [INSTANCE]        instances with their leases\n"
 	"  leases                   every lease and everyone who waits\n"
 	"  monitor                  events as they happen\n"
-	"  drain INSTANCE...        empty instances and hold them\n"
-	"  resume INSTANCE...       give them back\n"
-	"  restart INSTANCE...      recycle their MPS daemons\n"
-	"  doctor, metrics          not available in this version\n"
+	"  drain, resume, restart, doctor, metrics\n"
+	"                           not available in this version\n"
 	"\n"
 	"      --socket PATH   of the supervisor; also from MPS_SUPERVISOR_SOCKET;\n"
 	"                      default " PROTO_DEFAULT_SOCKET "\n"
@@ -62,6 +61,8 @@ static int run(int argc, char *argv[])
 	const char *socket = default_socket();
 	int option;
 
+	if (fds_fill_standard() < 0)
+		return CLI_FAILED;
 	cli_restart_options();
 	while ((option = getopt_long(argc, argv, "+:h", options, NULL)) != -1)
 		switch (option) {

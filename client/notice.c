@@ -44,11 +44,15 @@ enum notice notice_read(const json_t *parameters, char *text, size_t size)
 	char others[256];
 
 	if (streq(what, "interrupted")) {
+		const char *cause = string_or(event, "cause", "");
+
 		list_others(event, id, others, sizeof(others));
 		(void)text_format(text, size,
 				  "lease %s was interrupted: %s%s; what used the GPU has lost it, "
-				  "what starts from now on can use it again",
-				  id, why, others);
+				  "what starts %s can use it again",
+				  id, why, others,
+				  streq(cause, "fault") ? "when all that were hit have ended"
+							: "from now on");
 		return NOTICE_INTERRUPTED;
 	}
 	if (streq(what, "revoked")) {

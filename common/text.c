@@ -137,6 +137,15 @@ int text_parse_seconds(const char *text, uint64_t *ret_usec)
 	return 0;
 }
 
+uint32_t text_hash(const char *text)
+{
+	uint32_t hash = 2166136261u;
+
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+		hash = (hash ^ *p) * 16777619u;
+	return hash;
+}
+
 bool text_starts_with(const char *text, const char *prefix)
 {
 	return strncmp(text, prefix, strlen(prefix)) == 0;

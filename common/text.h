@@ -28,4 +28,7 @@ int text_parse_bytes(const char *text, int64_t *ret_bytes);
 /* "30", "0.5": seconds, not negative, as microseconds. -EINVAL or -ERANGE (over 100 years). */
 int text_parse_seconds(const char *text, uint64_t *ret_usec);
 
+/* FNV-1a, 32 bits: to tell texts apart, not to keep secrets. */
+uint32_t text_hash(const char *text);
+
 bool text_starts_with(const char *text, const char *prefix);

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define USOCK_GROUPS_MAX 64
+#define USOCK_GROUPS_MAX 256
 
 struct usock_peer {
 	pid_t pid; /* as it was when it connected; a claim unless pidfd is valid */

@@ -105,6 +105,7 @@ struct instance_handlers {
 };
 
 struct instance_setup {
+	size_t index;                /* of its device, and its place in the lease table */
 	const struct device *device; /* borrowed */
 	const struct config *config; /* borrowed */
 	bool multi_user;

@@ -86,12 +86,13 @@ static bool is_ending(pid_t pid)
 	return procinfo_read(pid, &info) < 0 || info.exiting;
 }
 
-/* With its control daemon a server ends too, and that is one loss: the control daemon's. */
+/* With its control daemon, also one that is being ended, a server ends too, and that is one loss:
+ * the control daemon's. */
 static bool control_lives(const struct instance *instance)
 {
 	pid_t pid = instance_control_pid(instance);
 
-	return pid > 0 && !is_ending(pid);
+	return pid > 0 && instance->fsm.state != INSTANCE_STOPPING && !is_ending(pid);
 }
 
 static bool any_is_ending(const struct instance *instance)

@@ -12,6 +12,7 @@
 #include "util.h"
 
 /* A wait may end this much late, so that timers can share a wake-up. */
+#define REFRESH_PER_TURN 32
 #define WAIT_ACCURACY_USEC (10 * USEC_PER_MSEC)
 
 struct lease *leases_lease_of(const struct holding *holding)
@@ -105,7 +106,7 @@ void leases_refuse(struct holding *holding, const char *error, json_t *parameter
 
 /* ---------------------------------------------------------------- who may traverse where */
 
-void leases_update_access(struct leases *leases, size_t place)
+int leases_update_access(struct leases *leases, size_t place)
 {
 	const struct instance *instance = leases->instances[place];
 	struct journal_context context = {.instance = instance_uuid(instance)};
@@ -118,12 +119,13 @@ void leases_update_access(struct leases *leases, size_t place)
 	if (r < 0 && r != -ENOENT)
 		journal_log(LOG_ERR, &context, "cannot set the access list of %s: %s",
 			    instance->directory, strerror(-r));
+	return r;
 }
 
-static void update_place(struct leases *leases, size_t place)
+static int update_place(struct leases *leases, size_t place)
 {
 	instance_set_occupied(leases->instances[place], leases->table.places[place].n_leases > 0);
-	leases_update_access(leases, place);
+	return leases_update_access(leases, place);
 }
 
 /* ---------------------------------------------------------------- the life of a holding */
@@ -174,7 +176,7 @@ void leases_finish(struct holding *holding, const char *message)
 	if (place != LEASE_NONE) {
 		leases->stats->leases_ended++;
 		rundir_remove_lease(directory);
-		update_place(leases, place);
+		(void)update_place(leases, place);
 	}
 	leases_dispatch(leases);
 	leases_ask_refresh(leases);
@@ -187,8 +189,6 @@ void leases_end(struct leases *leases, size_t index, const char *why)
 
 	if (lease->state == LEASE_QUEUED && leases->closed)
 		leases_refuse(holding, PROTO_SHUTTING_DOWN, NULL);
-	else if (lease->state == LEASE_QUEUED)
-		leases_refuse(holding, PROTO_UNSATISFIABLE, json_pack("{s:s}", "reason", why));
 	else
 		leases_tell(holding, "revoked",
 			    render_event(&(struct event){
@@ -213,8 +213,10 @@ static void on_holder_exit(struct process *process, int status, void *userdata)
 
 	(void)process;
 	(void)status;
-	if (leases_lease_of(holding)->state != LEASE_QUEUED)
+	if (leases_lease_of(holding)->state != LEASE_QUEUED) {
 		instance_catch_up(instance_of(holding));
+		leases_tell_ahead(holding);
+	}
 	if (holding->leases)
 		leases_end(leases, holding->index, "its process has ended");
 }
@@ -246,8 +248,11 @@ static int make_true(struct holding *holding)
 	struct leases *leases = holding->leases;
 	const struct lease *lease = leases_lease_of(holding);
 	char directory[PIPE_DIRECTORY_MAX + 1];
+	int r;
 
-	update_place(leases, lease->place);
+	r = update_place(leases, lease->place);
+	if (r < 0)
+		return r;
 	leases_directory(leases, lease, directory);
 	return rundir_make_lease(directory, instance_of(holding)->directory, lease->request.uid);
 }
@@ -279,22 +284,18 @@ static void grant(struct holding *holding)
 		instance_prestart(instance, uid);
 }
 
+/* A grant that fails ends its lease, which asks for this again: that is done here, not deeper. */
 void leases_dispatch(struct leases *leases)
 {
 	size_t index;
 
+	if (leases->dispatching)
+		return;
+	leases->dispatching = true;
 	while (!leases->closed &&
 	       lease_grant_next(&leases->table, clock_usec(CLOCK_REALTIME), &index) == 0)
 		grant(&leases->holdings[index]);
-}
-
-static uint32_t hash(const char *text)
-{
-	uint32_t value = 2166136261u;
-
-	for (; *text; text++)
-		value = (value ^ (unsigned char)*text) * 16777619u;
-	return value;
+	leases->dispatching = false;
 }
 
 /* To a waiter that wants to know: why it waits and where it stands, when that has changed. */
@@ -306,7 +307,7 @@ static void tell_waiter(struct holding *holding)
 	uint32_t reason;
 
 	lease_obstacle(&leases->table, holding->index, &obstacle);
-	reason = hash(obstacle.reason);
+	reason = text_hash(obstacle.reason);
 	if (position == holding->told_position && reason == holding->told_reason)
 		return;
 	holding->told_position = position;
@@ -314,21 +315,29 @@ static void tell_waiter(struct holding *holding)
 	leases_tell(holding, "queued", NULL, true);
 }
 
+/* A part of the queue in each turn of the loop, so that others get theirs. */
 static int on_refresh(sd_event_source *source, void *userdata)
 {
 	struct leases *leases = userdata;
 	const struct lease_table *table = &leases->table;
-	size_t next;
+	int budget = REFRESH_PER_TURN;
+	size_t i = table->queue_head;
 
 	(void)source;
-	/* Telling one may end its connection, and grant the next. */
-	for (size_t i = table->queue_head;
-	     i != LEASE_NONE && table->leases[i].state == LEASE_QUEUED; i = next) {
-		next = table->leases[i].next;
+	while (i != LEASE_NONE && table->leases[i].sequence <= leases->refreshed)
+		i = table->leases[i].next;
+	for (; i != LEASE_NONE && budget-- > 0; i = table->leases[i].next) {
+		leases->refreshed = table->leases[i].sequence;
 		if (leases->holdings[i].streaming)
 			tell_waiter(&leases->holdings[i]);
 	}
-	return 0;
+	if (i == LEASE_NONE) {
+		leases->refreshed = 0;
+		if (!leases->refresh_again)
+			return 0;
+		leases->refresh_again = false;
+	}
+	return sd_event_source_set_enabled(leases->refresh, SD_EVENT_ONESHOT);
 }
 
 /* ---------------------------------------------------------------- asking */
@@ -371,8 +380,8 @@ static void refuse_busy(struct holding *holding)
 	owned = obstacle.n_leases > 0;
 	leases->stats->leases_refused++;
 	leases_refuse(holding, PROTO_BUSY,
-		      json_pack("{s:s, s:o, s:o, s:i}", "reason", obstacle.reason, "uid",
-				owned ? json_integer(obstacle.uid) : json_null(), "leases",
+		      json_pack("{s:o, s:o, s:o, s:i}", "reason", render_text(obstacle.reason),
+				"uid", owned ? json_integer(obstacle.uid) : json_null(), "leases",
 				owned ? json_integer(obstacle.n_leases) : json_null(), "position",
 				lease_position(&leases->table, holding->index)));
 	if (holding->leases)

@@ -40,6 +40,8 @@ struct leases {
 	struct lease *storage;    /* owned; LEASES_MAX */
 	struct holding *holdings; /* owned; LEASES_MAX */
 	sd_event_source *refresh; /* tells waiters what has changed */
+	uint64_t refreshed;       /* how far it has come: a sequence; 0: not under way */
+	bool refresh_again, dispatching;
 	char runtime_directory[PIPE_DIRECTORY_MAX + 1];
 	bool closed; /* shutting down: nothing is granted any more */
 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What happens to instances, as it matters to leases. */
 #include <limits.h>
-#include <sys/stat.h>
 
 #include "journal.h"
 #include "leases_parts.h"
@@ -12,22 +11,14 @@
 #include "text.h"
 #include "util.h"
 
-static size_t place_of(const struct leases *leases, const struct instance *instance)
-{
-	for (size_t i = 0; i < leases->table.n_places; i++)
-		if (leases->instances[i] == instance)
-			return i;
-	return LEASE_NONE;
-}
-
 void leases_renew(struct leases *leases, const struct instance *instance)
 {
 	struct journal_context context = {.instance = instance_uuid(instance)};
-	size_t place = place_of(leases, instance);
+	size_t place = instance->setup.index;
 	char directory[PIPE_DIRECTORY_MAX + 1];
 	int r;
 
-	leases_update_access(leases, place);
+	(void)leases_update_access(leases, place);
 	for (size_t i = lease_first(&leases->table); i != LEASE_NONE;
 	     i = lease_next(&leases->table, i)) {
 		const struct lease *lease = &leases->table.leases[i];
@@ -47,9 +38,9 @@ json_t *leases_not_ready(const struct leases *leases, size_t place)
 {
 	const struct instance *instance = leases->instances[place];
 
-	return json_pack("{s:s, s:s, s:s}", "instance", instance_uuid(instance), "state",
+	return json_pack("{s:s, s:s, s:o}", "instance", instance_uuid(instance), "state",
 			 instance_state_to_string(instance->fsm.state), "reason",
-			 instance->fsm.reason);
+			 render_text(instance->fsm.reason));
 }
 
 static size_t find_hopeless(const struct leases *leases, size_t *ret_place, char *reason)
@@ -80,7 +71,7 @@ static void refuse_hopeless(struct leases *leases)
 
 void leases_place_changed(struct leases *leases, struct instance *instance)
 {
-	struct lease_place *place = &leases->table.places[place_of(leases, instance)];
+	struct lease_place *place = &leases->table.places[instance->setup.index];
 	const struct instance_fsm *fsm = &instance->fsm;
 
 	place->open = fsm->state == INSTANCE_READY;
@@ -133,6 +124,30 @@ static void interrupt(struct holding *holding, const struct instance_death *deat
 			    render_interruption(leases, leases_lease_of(holding), death), true);
 }
 
+void leases_tell_ahead(struct holding *holding)
+{
+	const struct lease *lease = leases_lease_of(holding);
+	const struct instance *instance = holding->leases->instances[lease->place];
+	bool wedged = instance->fsm.wedged;
+
+	if (!holding->streaming || !instance_fsm_is_forced(&instance->fsm))
+		return;
+	leases_tell(holding, "interrupted",
+		    render_event(&(struct event){
+			    .kind = "interrupted",
+			    .instance = instance_uuid(instance),
+			    .lease = lease->id,
+			    .pid = lease->request.pid,
+			    .has_uid = true,
+			    .uid = lease->request.uid,
+			    .generation = instance->fsm.generation + 1,
+			    .cause = instance_loss_to_string(wedged ? INSTANCE_LOSS_WEDGE
+								    : INSTANCE_LOSS_CONTROL),
+			    .message = instance->fsm.reason,
+		    }),
+		    true);
+}
+
 /* When a daemon or a server is lost, every lease is hit: what used the GPU under it has lost it. */
 static void add_hit_leases(const struct leases *leases, size_t place, struct instance_death *death)
 {
@@ -152,7 +167,7 @@ static void add_hit_leases(const struct leases *leases, size_t place, struct ins
 void leases_interrupt(struct leases *leases, const struct instance *instance,
 		      struct instance_death *death)
 {
-	size_t place = place_of(leases, instance);
+	size_t place = instance->setup.index;
 	size_t next;
 
 	add_hit_leases(leases, place, death);
@@ -174,40 +189,26 @@ void leases_interrupt(struct leases *leases, const struct instance *instance,
 	}
 }
 
-/* The lease directory that a process sees under this path, when it is one of this instance's. */
-static const struct lease *find_by_directory(const struct leases *leases, size_t place, pid_t pid,
-					     const char *path)
+/* A path is what the process says, and nothing is looked up by it: that could block for as long as
+ * its file system likes. */
+void leases_identify(const struct leases *leases, const struct instance *instance, pid_t pid,
+		     char ret_id[static LEASE_ID_SIZE])
 {
-	char directory[PIPE_DIRECTORY_MAX + 1];
-	uint64_t device, inode;
-	struct stat st;
+	char directory[PIPE_DIRECTORY_MAX + 1], path[PATH_MAX];
+	struct procinfo info;
 
-	if (procinfo_directory(pid, path, &device, &inode) < 0)
-		return NULL;
+	if (procinfo_read(pid, &info) < 0 ||
+	    procinfo_environment(pid, "CUDA_MPS_PIPE_DIRECTORY", path, sizeof(path)) < 0)
+		return;
 	for (size_t i = lease_first(&leases->table); i != LEASE_NONE;
 	     i = lease_next(&leases->table, i)) {
 		const struct lease *lease = &leases->table.leases[i];
 
-		if (lease->place != place)
-			continue;
 		leases_directory(leases, lease, directory);
-		if (stat(directory, &st) == 0 && st.st_dev == device && st.st_ino == inode)
-			return lease;
+		if (lease->place == instance->setup.index && streq(directory, path) &&
+		    (info.uid == lease->request.uid || info.uid == 0)) {
+			(void)text_copy(ret_id, LEASE_ID_SIZE, lease->id);
+			return;
+		}
 	}
-	return NULL;
-}
-
-void leases_identify(const struct leases *leases, const struct instance *instance, pid_t pid,
-		     char ret_id[static LEASE_ID_SIZE])
-{
-	size_t place = place_of(leases, instance);
-	const struct lease *lease;
-	char path[PATH_MAX];
-
-	if (procinfo_environment(pid, "CUDA_MPS_PIPE_DIRECTORY", path, sizeof(path)) < 0 ||
-	    path[0] != '/')
-		return;
-	lease = find_by_directory(leases, place, pid, path);
-	if (lease)
-		(void)text_copy(ret_id, LEASE_ID_SIZE, lease->id);
 }

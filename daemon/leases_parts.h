@@ -15,8 +15,11 @@ void leases_refuse(struct holding *holding, const char *error, json_t *parameter
 void leases_finish(struct holding *holding, const char *message);
 void leases_dispatch(struct leases *leases);
 void leases_ask_refresh(struct leases *leases);
-void leases_update_access(struct leases *leases, size_t place);
+int leases_update_access(struct leases *leases, size_t place);
 
 /* leases_instances.c */
+/* The holder has ended while its instance is being ended by force, probably of that: it is told
+ * now, for when all others are told its lease is over. */
+void leases_tell_ahead(struct holding *holding);
 /* The parameters of the error NotReady. */
 json_t *leases_not_ready(const struct leases *leases, size_t place);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon.h"
+#include "fds.h"
 #include "util.h"
 
 static int run(int argc, char **argv)
@@ -7,6 +8,8 @@ static int run(int argc, char **argv)
 	struct options options;
 	int r;
 
+	if (fds_fill_standard() < 0)
+		return EXIT_FAILURE;
 	r = options_parse(argc, argv, &options);
 	if (r != 0)
 		return r == OPTIONS_DONE ? EXIT_SUCCESS : 2;

@@ -182,6 +182,7 @@ static int add_instance(struct manager *manager, size_t device)
 	apply_exceptions(manager, device, &max_clients, &multi_user);
 	r = instance_new(
 		&(struct instance_setup){
+			.index = device,
 			.device = &manager->inventory.devices[device],
 			.config = config,
 			.multi_user = multi_user,

@@ -7,8 +7,7 @@
 #define MEBIBYTE (INT64_C(1) << 20)
 #define GIBIBYTE (INT64_C(1) << 30)
 
-/* Text that may come from elsewhere: bytes that are no UTF-8 would make no JSON. */
-static json_t *render_text(const char *text)
+json_t *render_text(const char *text)
 {
 	json_t *json = json_string(text);
 	_cleanup_free_ char *copy = NULL;
@@ -41,6 +40,15 @@ json_t *render_device(const struct device *device)
 			 device->compute_mode, "mig", device->mig);
 }
 
+/* In MPS's own words. */
+static const char *server_state(const struct instance *instance,
+				const struct instance_server *server)
+{
+	if (!server->ready)
+		return "INITIALIZING";
+	return instance->fsm.state == INSTANCE_FAULTED ? "FAULT" : "ACTIVE";
+}
+
 static json_t *render_servers(const struct instance *instance)
 {
 	json_t *servers = json_array();
@@ -49,10 +57,10 @@ static json_t *render_servers(const struct instance *instance)
 		const struct instance_server *server = &instance->servers[i];
 
 		if (server->instance)
-			json_array_append_new(
-				servers, json_pack("{s:i, s:I, s:s}", "pid", server->process.pid,
-						   "uid", (json_int_t)server->uid, "state",
-						   server->ready ? "ACTIVE" : "INITIALIZING"));
+			json_array_append_new(servers, json_pack("{s:i, s:I, s:s}", "pid",
+								 server->process.pid, "uid",
+								 (json_int_t)server->uid, "state",
+								 server_state(instance, server)));
 	}
 	return servers;
 }
@@ -161,14 +169,6 @@ static int count_waiting(const struct leases *leases, size_t place)
 	return n;
 }
 
-static size_t place_of(const struct leases *leases, const struct instance *instance)
-{
-	for (size_t i = 0; i < leases->table.n_places; i++)
-		if (leases->instances[i] == instance)
-			return i;
-	return LEASE_NONE;
-}
-
 static json_t *render_place(const struct leases *leases, size_t index)
 {
 	const struct lease_place *place = &leases->table.places[index];
@@ -186,7 +186,7 @@ json_t *render_instance(const struct leases *leases, const struct instance *inst
 {
 	const struct instance_fsm *fsm = &instance->fsm;
 	const struct device *device = instance->setup.device;
-	_cleanup_json_ json_t *place = render_place(leases, place_of(leases, instance));
+	_cleanup_json_ json_t *place = render_place(leases, instance->setup.index);
 	json_t *json;
 
 	json = json_pack("{s:s, s:s, s:[o], s:s, s:o, s:b, s:I, s:I, s:b, s:o, s:o, s:o, s:I, "

@@ -580,6 +580,11 @@ static void check(const struct instance_fsm *fsm, const struct instance_settings
 	assert(fsm->state != INSTANCE_STOPPED || !fsm->alive);
 }
 
+bool instance_fsm_is_forced(const struct instance_fsm *fsm)
+{
+	return fsm->state == INSTANCE_STOPPING && fsm->wanted && fsm->stop_step > STEP_QUIT;
+}
+
 void instance_fsm_init(struct instance_fsm *fsm, uint64_t now_usec)
 {
 	*fsm = (struct instance_fsm){

@@ -62,7 +62,7 @@ enum instance_event {
 	INSTANCE_EVENT_DEADLINE,     /* deadline_usec has come */
 };
 
-/* What to do, in this order. */
+/* What to do. CLOSE comes with CHANGED and says no more than the state. */
 enum instance_effect {
 	INSTANCE_CLOSE = 1 << 0,     /* admission */
 	INSTANCE_INTERRUPT = 1 << 1, /* tell every holder: its generation is lost */
@@ -105,6 +105,9 @@ struct instance_fsm {
 	uint64_t probe_delay_usec; /* while starting */
 	struct backoff backoff;
 };
+
+/* Is it being ended by force, to be started anew? Then its generation is as good as lost. */
+bool instance_fsm_is_forced(const struct instance_fsm *fsm);
 
 void instance_fsm_init(struct instance_fsm *fsm, uint64_t now_usec);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "inventory.h"
 
+#include <strings.h>
+
 #include "text.h"
 
 #define FIELDS 8
@@ -236,11 +238,11 @@ static int select_uuid(const struct inventory *inventory, const char *prefix,
 	for (size_t i = 0; i < inventory->n_devices; i++) {
 		const char *uuid = inventory->devices[i].uuid;
 
-		if (streq(uuid, prefix)) {
+		if (strcasecmp(uuid, prefix) == 0) {
 			device_set_add(set, i);
 			return 0;
 		}
-		if (text_starts_with(uuid, prefix)) {
+		if (strncasecmp(uuid, prefix, strlen(prefix)) == 0) {
 			n++;
 			last = i;
 		}

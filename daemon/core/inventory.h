@@ -46,11 +46,6 @@ static inline void device_set_add(struct device_set *set, size_t i)
 	set->words[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
-static inline void device_set_remove(struct device_set *set, size_t i)
-{
-	set->words[i / 64] &= ~(UINT64_C(1) << (i % 64));
-}
-
 static inline bool device_set_has(const struct device_set *set, size_t i)
 {
 	return set->words[i / 64] >> (i % 64) & 1;

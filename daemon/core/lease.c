@@ -86,7 +86,10 @@ int lease_request(struct lease_table *table, const struct lease_request *request
 				  request->uid, table->rules.max_per_user);
 		return LEASE_USER_LIMIT;
 	}
-	index = take_free(table);
+	/* The last places are root's: nobody keeps an administrator out. */
+	index = LEASE_NONE;
+	if (request->uid == 0 || table->n_queued + table->n_granted < LEASES_MAX - LEASES_RESERVED)
+		index = take_free(table);
 	if (index == LEASE_NONE) {
 		(void)text_format(reason, REASON_SIZE, "full: %d leases and requests", LEASES_MAX);
 		return LEASE_TABLE_FULL;
@@ -148,8 +151,7 @@ int lease_grant_next(struct lease_table *table, uint64_t now_usec, size_t *ret_i
 		size_t place = placement_choose(table, &lease->request, &blocked);
 
 		if (place == LEASE_NONE) {
-			for (size_t w = 0; w < ELEMENTSOF(blocked.words); w++)
-				blocked.words[w] |= lease->request.candidates.words[w];
+			placement_reserve(table, &lease->request, &blocked);
 			n_blocked = device_set_count(&blocked);
 			continue;
 		}

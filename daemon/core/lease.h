@@ -20,6 +20,7 @@
 
 /* Granted and waiting together. */
 #define LEASES_MAX 8192
+#define LEASES_RESERVED 64
 #define LEASE_NONE SIZE_MAX
 
 enum lease_state {

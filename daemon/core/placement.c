@@ -127,6 +127,15 @@ size_t placement_choose(const struct lease_table *table, const struct lease_requ
 	return best;
 }
 
+void placement_reserve(const struct lease_table *table, const struct lease_request *request,
+		       struct device_set *blocked)
+{
+	for (size_t i = 0; i < table->n_places; i++)
+		if (device_set_has(&request->candidates, i) &&
+		    !too_small(&table->places[i], request))
+			device_set_add(blocked, i);
+}
+
 static void say(enum obstacle what, const struct lease_place *place, char *reason)
 {
 	switch (what) {

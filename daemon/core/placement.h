@@ -17,6 +17,10 @@ bool placement_all_failed(const struct lease_table *table, const struct lease_re
 size_t placement_choose(const struct lease_table *table, const struct lease_request *request,
 			const struct device_set *blocked);
 
+/* Adds the candidates that could hold it one day: nobody behind it may take those first. */
+void placement_reserve(const struct lease_table *table, const struct lease_request *request,
+		       struct device_set *blocked);
+
 /* Of the candidates, the place that comes nearest to having room, and what is in the way there.
  * LEASE_NONE when one has room, so that only the queue is in the way. */
 size_t placement_obstacle(const struct lease_table *table, const struct lease_request *request,

@@ -345,8 +345,9 @@ static int load_fragments(struct config *config, const char *path, struct conffi
 	if (n < 0 && errno != ENOENT && errno != ENOTDIR)
 		return fail(error, directory, 0, -errno, strerror(errno));
 	for (int i = 0; i < n; i++) {
-		if (r == 0)
-			r = text_format(file, sizeof(file), "%s/%s", directory, entries[i]->d_name);
+		if (r == 0 &&
+		    text_format(file, sizeof(file), "%s/%s", directory, entries[i]->d_name) < 0)
+			r = fail(error, directory, 0, -ENAMETOOLONG, "a path in it is too long");
 		if (r == 0)
 			r = load_file(config, file, list, error);
 		free(entries[i]);

@@ -39,6 +39,4 @@ bool journal_wants(int level);
 
 #define log_error(...) journal_log(LOG_ERR, NULL, __VA_ARGS__)
 #define log_warning(...) journal_log(LOG_WARNING, NULL, __VA_ARGS__)
-#define log_notice(...) journal_log(LOG_NOTICE, NULL, __VA_ARGS__)
 #define log_info(...) journal_log(LOG_INFO, NULL, __VA_ARGS__)
-#define log_debug(...) journal_log(LOG_DEBUG, NULL, __VA_ARGS__)

@@ -27,8 +27,6 @@ struct output {
 	char line[OUTPUT_LINE_MAX];
 };
 
-#define OUTPUT_INIT_FD (-EBADF)
-
 /* Makes the FIFO at path (0600) or takes the one that is there. */
 int output_open(struct output *output, sd_event *event, const char *path, output_handler handler,
 		void *userdata, uint64_t *n_lines, uint64_t *n_cut);

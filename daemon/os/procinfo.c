@@ -116,21 +116,8 @@ int procinfo_name(pid_t pid, char *ret_name, size_t size)
 		return -ESRCH;
 	ret_name[n] = '\0';
 	ret_name[strcspn(ret_name, "\n")] = '\0';
-	return 0;
-}
-
-int procinfo_directory(pid_t pid, const char *path, uint64_t *ret_device, uint64_t *ret_inode)
-{
-	char full[PATH_MAX];
-	struct stat st;
-	int r;
-
-	r = text_format(full, sizeof(full), "/proc/%d/root%s", (int)pid, path);
-	if (r < 0)
-		return r;
-	if (stat(full, &st) < 0)
-		return -errno;
-	*ret_device = st.st_dev;
-	*ret_inode = st.st_ino;
+	for (char *p = ret_name; *p; p++)
+		if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f)
+			*p = '?';
 	return 0;
 }

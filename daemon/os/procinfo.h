@@ -12,7 +12,7 @@ struct procinfo {
 	uint64_t start_ticks; /* since boot; with the pid it names one process for ever */
 	char state;           /* as in /proc/PID/stat: 'R', 'S', 'T', 'Z', ... */
 	bool exiting;         /* on its way out: its descriptors may be closed already */
-	uid_t uid;            /* effective */
+	uid_t uid;            /* effective; root for a process that nobody may look into */
 };
 
 /* -ESRCH when there is no such process. */
@@ -24,7 +24,3 @@ int procinfo_environment(pid_t pid, const char *name, char *ret_value, size_t si
 
 /* The command's name (/proc/PID/comm), which the process can choose: for messages only. */
 int procinfo_name(pid_t pid, char *ret_name, size_t size);
-
-/* Device and inode of a directory as this process sees it, through /proc/PID/root: a container may
- * have it mounted elsewhere. */
-int procinfo_directory(pid_t pid, const char *path, uint64_t *ret_device, uint64_t *ret_inode);

@@ -15,6 +15,9 @@
 
 /* Deeper than anybody puts things into a lease directory. */
 #define DEPTH_MAX 16
+/* Removed in one go: nobody else waits for long while somebody filled a directory. What is left
+ * goes with the runtime directory, at the next start or boot. */
+#define ENTRIES_MAX 4096
 
 static const struct {
 	const char *name;
@@ -67,7 +70,7 @@ static int open_directory(int parent_fd, const char *name, DIR **ret)
  * Empties a directory, whoever fills it meanwhile: a lease's belongs to its holder, who can put
  * anything there. Never follows a link, goes on past what it cannot remove, and stops at a depth.
  */
-static void empty_directory_at(int parent_fd, const char *name, int depth)
+static void empty_directory_at(int parent_fd, const char *name, int depth, int *budget)
 {
 	_cleanup_(closedirp) DIR *directory = NULL;
 	const struct dirent *entry;
@@ -76,24 +79,25 @@ static void empty_directory_at(int parent_fd, const char *name, int depth)
 		(void)open_directory(parent_fd, name, &directory);
 	if (!directory)
 		return;
-	while ((entry = readdir(directory))) {
+	while ((entry = readdir(directory)) && (*budget)-- > 0) {
 		if (streq(entry->d_name, ".") || streq(entry->d_name, ".."))
 			continue;
 		if (unlinkat(dirfd(directory), entry->d_name, 0) == 0)
 			continue;
-		empty_directory_at(dirfd(directory), entry->d_name, depth + 1);
+		empty_directory_at(dirfd(directory), entry->d_name, depth + 1, budget);
 		(void)unlinkat(dirfd(directory), entry->d_name, AT_REMOVEDIR);
 	}
 }
 
 static void empty_directory(const char *path)
 {
+	int budget = ENTRIES_MAX;
 	char control[PATH_MAX];
 
 	/* The way in goes first. */
 	if (text_format(control, sizeof(control), "%s/control", path) == 0)
 		(void)unlink(control);
-	empty_directory_at(AT_FDCWD, path, 0);
+	empty_directory_at(AT_FDCWD, path, 0, &budget);
 }
 
 static void clear_leases(const char *path)
@@ -108,16 +112,36 @@ static void clear_leases(const char *path)
 			rundir_remove_lease(lease);
 }
 
-static int take_lock(const char *path, int *ret_fd)
+enum {
+	LOCK_IS_STALE = 1
+};
+
+/* LOCK_IS_STALE: a supervisor that was just ending has removed the file that was opened here. */
+static int try_lock(const char *path, int *ret_fd)
 {
 	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	struct stat locked, there;
 
 	if (fd < 0)
 		return -errno;
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return errno == EWOULDBLOCK ? -EBUSY : -errno;
+	if (fstat(fd, &locked) < 0)
+		return -errno;
+	if (stat(path, &there) < 0 || there.st_ino != locked.st_ino)
+		return LOCK_IS_STALE;
 	*ret_fd = TAKE_FD(fd);
 	return 0;
+}
+
+static int take_lock(const char *path, int *ret_fd)
+{
+	int r;
+
+	do {
+		r = try_lock(path, ret_fd);
+	} while (r == LOCK_IS_STALE);
+	return r;
 }
 
 int rundir_open(struct rundir *rundir, const char *path, char *ret_path, size_t size)
@@ -165,11 +189,7 @@ void rundir_close(struct rundir *rundir)
 
 void rundir_short_name(const char *uuid, char ret_name[static 9])
 {
-	uint32_t hash = 2166136261u; /* FNV-1a, 32 bits */
-
-	for (const unsigned char *p = (const unsigned char *)uuid; *p; p++)
-		hash = (hash ^ *p) * 16777619u;
-	(void)text_format(ret_name, 9, "%08x", hash);
+	(void)text_format(ret_name, 9, "%08x", text_hash(uuid));
 }
 
 /* Who holds the lock of a pipe directory: the kernel knows, a pid file only claims. */
@@ -186,8 +206,12 @@ static int lock_holder(const char *directory, pid_t *ret_pid)
 		return errno == ENOENT ? 0 : -errno;
 	if (fcntl(fd, F_GETLK, &lock) < 0)
 		return -errno;
-	if (lock.l_type != F_UNLCK)
-		*ret_pid = lock.l_pid;
+	if (lock.l_type == F_UNLCK)
+		return 0;
+	/* A holder in another namespace of processes has no number here. */
+	if (lock.l_pid <= 0)
+		return -EBUSY;
+	*ret_pid = lock.l_pid;
 	return 0;
 }
 
@@ -290,6 +314,9 @@ int rundir_renew_lease(const char *directory, const char *pipe_directory)
 
 void rundir_remove_lease(const char *directory)
 {
+	/* The holder puts nothing more into it. */
+	if (geteuid() == 0 && lchown(directory, 0, 0) < 0)
+		return;
 	empty_directory(directory);
 	(void)rmdir(directory);
 }

@@ -302,13 +302,21 @@ END_TEST
 
 START_TEST(full_is_an_outcome)
 {
-	struct lease_request request = unit_request(1000, 1, 1);
+	struct lease_request request = unit_request(0, 1, 1);
 	char id[LEASE_ID_SIZE], reason[REASON_SIZE] = "";
 	size_t index = 4711;
 
 	unit_table_init(1);
 	for (int i = 0; i < LEASES_MAX; i++) {
 		(void)text_format(id, sizeof(id), "%08x", (unsigned int)i);
+		if (i == LEASES_MAX - LEASES_RESERVED) {
+			/* The rest is for root alone. */
+			request.uid = 1000;
+			ck_assert_int_eq(
+				lease_request(&unit_table, &request, "x", 1, &index, reason),
+				LEASE_TABLE_FULL);
+			request.uid = 0;
+		}
 		ck_assert_int_eq(lease_request(&unit_table, &request, id, 1, &index, reason), 0);
 	}
 	index = 4711;

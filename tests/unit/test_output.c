@@ -162,7 +162,7 @@ START_TEST(never_blocks_the_writer)
 	/* The reader goes, the daemon's own end stays. */
 	ck_assert_int_eq(dup3(output.fd, writer, O_CLOEXEC), writer);
 	output_close(&output);
-	ck_assert_int_eq(output.fd, OUTPUT_INIT_FD);
+	ck_assert_int_eq(output.fd, -EBADF);
 	ck_assert_int_eq(write(writer, "x", 1), -1);
 	ck_assert_int_eq(errno, EAGAIN);
 	/* Somebody else opens it again and reads on. */
@@ -186,7 +186,7 @@ END_TEST
 
 START_TEST(takes_only_a_fifo)
 {
-	struct output other = {.fd = OUTPUT_INIT_FD};
+	struct output other = {.fd = -EBADF};
 	const char *file = unit_write("file", "x");
 
 	ck_assert_int_eq(output_open(&other, unit_event, file, on_line, NULL, &n_lines, &n_cut),
