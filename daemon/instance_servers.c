@@ -140,16 +140,21 @@ void instance_servers_catch_up(struct instance *instance)
 	}
 }
 
-/* A thread has ended: of a server that is being killed, or for reasons of its own; then the
- * server's own pidfd tells its end, a little later. */
+static void watch_thread(struct instance_server *server);
+
+/* A thread has ended: of a server that is being killed, or for reasons of its own; then another one
+ * is watched. In the end the server's own pidfd tells. */
 static int on_thread_end(sd_event_source *source, int fd, uint32_t revents, void *userdata)
 {
 	struct instance_server *server = userdata;
 
+	(void)source;
 	(void)fd;
 	(void)revents;
-	(void)sd_event_source_set_enabled(source, SD_EVENT_OFF);
+	unwatch_thread(server);
 	instance_servers_catch_up(server->instance);
+	if (server->instance && !server->lost)
+		watch_thread(server);
 	return 0;
 }
 

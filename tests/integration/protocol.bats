@@ -357,3 +357,19 @@ n_descriptors_at_least() {
 	kill -CONT "$PID"
 	eventually 20 n_lines 2000 "$WORK/deaf.out" '"version"'
 }
+
+# Its connection has the lease and monitors, and cannot be sent anything any more: telling it of the
+# end of its lease ends it while its lease is being ended.
+@test "a lease ends whose holder monitors and cannot be told of it" {
+	{
+		message AcquireLease '{"name":"deaf"}'
+		printf '\0'
+		message Monitor '{}' '"more":true'
+		printf '\0'
+	} >"$WORK/calls"
+	background deaf sh -c "exec rawsock -r '$SOCKET' 600 <'$WORK/calls'"
+	eventually 5 says "$WORK/deaf.out" granted
+	ctl release "$(lease_id deaf)"
+	eventually 5 n_leases 0
+	call AcquireLease | jq -e '.parameters.what == "granted"'
+}

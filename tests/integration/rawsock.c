@@ -2,12 +2,13 @@
 /*
  * Bytes to a Unix socket and back, for tests of the protocol.
  *
- *   rawsock [-n] [-w] [-c COUNT] SOCKET [SECONDS]
+ *   rawsock [-n] [-w] [-r] [-c COUNT] SOCKET [SECONDS]
  *
  * sends standard input as it is and prints what comes back, each NUL as a newline, until the peer
  * closes (then it says "closed" on standard error) or nothing has moved for SECONDS (1; 0: until
- * all is sent). -n sends each newline as a NUL, -w ends its own direction after the input, -c ends
- * after COUNT messages.
+ * all is sent). -n sends each newline as a NUL, -w ends its own direction after the input, -r the
+ * other one when something has come back (the peer cannot send any more; it stays until it is
+ * killed), -c ends after COUNT messages.
  *
  *   rawsock --notify PATH
  *
@@ -33,7 +34,7 @@
 struct talk {
 	int fd;
 	int silence_ms;
-	bool newline_is_nul, half_close;
+	bool newline_is_nul, half_close, stop_reading;
 	long count; /* messages still wanted; negative: all */
 	bool input_ended, peer_closed;
 	size_t length, sent; /* of out */
@@ -101,6 +102,10 @@ static void receive_some(struct talk *talk)
 		talk->count -= in[i] == '\0' && talk->count > 0;
 	}
 	(void)fflush(stdout);
+	if (talk->stop_reading && n > 0) {
+		(void)shutdown(talk->fd, SHUT_RD);
+		(void)pause();
+	}
 }
 
 /* Once. False when nothing has moved for too long. */
@@ -158,7 +163,7 @@ static int listen_for_notes(const char *path)
 
 static int usage(void)
 {
-	(void)fputs("Usage: rawsock [-n] [-w] [-c COUNT] SOCKET [SECONDS]\n"
+	(void)fputs("Usage: rawsock [-n] [-w] [-r] [-c COUNT] SOCKET [SECONDS]\n"
 		    "       rawsock --notify PATH\n",
 		    stderr);
 	return 2;
@@ -171,9 +176,10 @@ static int run(int argc, char *argv[])
 
 	if (argc == 3 && strcmp(argv[1], "--notify") == 0)
 		return listen_for_notes(argv[2]);
-	while ((option = getopt(argc, argv, "nwc:")) != -1) {
+	while ((option = getopt(argc, argv, "nwrc:")) != -1) {
 		talk.newline_is_nul |= option == 'n';
 		talk.half_close |= option == 'w';
+		talk.stop_reading |= option == 'r';
 		if (option == 'c')
 			talk.count = strtol(optarg, NULL, 10);
 		if (option == '?')
