@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "instance_fsm_step.h"
 #include "text.h"
 
 /* A control daemon answers 10 to 85 ms after its start (measured: 535, 580). */
@@ -14,38 +15,8 @@
 #define KILL_AGAIN_USEC USEC_PER_SEC
 /* SIGTERM ends a control daemon within 100 ms (measured, 580), unless it hangs. */
 #define TERM_MAX_USEC (2 * USEC_PER_SEC)
-/* All lines about one fault are written at once; then everybody it hit is known. */
-#define FAULT_SETTLE_USEC (20 * USEC_PER_MSEC)
-#define FAULT_POLL_USEC (2 * USEC_PER_SEC)
-/* When the last client has left, the server recovers within 0.2 s (measured, 580). */
-#define FAULT_RECOVERY_POLL_USEC (50 * USEC_PER_MSEC)
-#define FAULT_RECOVERY_USEC (10 * USEC_PER_SEC)
-/* Between the steps that make holdouts leave. */
-#define HOLDOUT_STEP_USEC (2 * USEC_PER_SEC)
 
-enum stop_step {
-	STEP_QUIT,
-	STEP_TERM,
-	STEP_KILL,
-};
-
-enum fault_step {
-	FAULT_SETTLING,
-	FAULT_WAITING,
-	FAULT_TERMINATING,
-	FAULT_TERMING,
-	FAULT_KILLING,
-};
-
-struct step {
-	struct instance_fsm *fsm;
-	const struct instance_settings *settings;
-	const char *reason;
-	uint64_t now_usec;
-	unsigned int effects;
-};
-
-static void set_state(struct step *step, enum instance_state state, const char *reason)
+void fsm_set_state(struct step *step, enum instance_state state, const char *reason)
 {
 	struct instance_fsm *fsm = step->fsm;
 
@@ -64,13 +35,13 @@ static void set_state(struct step *step, enum instance_state state, const char *
 	}
 }
 
-static void set_deadline(struct step *step, uint64_t after_usec)
+void fsm_set_deadline(struct step *step, uint64_t after_usec)
 {
 	step->fsm->deadline_usec =
 		after_usec == USEC_INFINITY ? USEC_INFINITY : step->now_usec + after_usec;
 }
 
-static void query(struct step *step)
+void fsm_query(struct step *step)
 {
 	if (step->fsm->querying)
 		return;
@@ -90,7 +61,7 @@ static void lose_generation(struct step *step)
 static void enter_starting(struct step *step)
 {
 	assert(!step->fsm->alive);
-	set_state(step, INSTANCE_STARTING, NULL);
+	fsm_set_state(step, INSTANCE_STARTING, NULL);
 	step->fsm->limit_usec = step->now_usec + step->settings->start_usec;
 	step->fsm->probe_delay_usec = PROBE_MIN_USEC;
 	step->fsm->querying = false;
@@ -99,7 +70,7 @@ static void enter_starting(struct step *step)
 	step->fsm->give_up = false;
 	step->fsm->server_ending = false;
 	step->effects |= INSTANCE_SPAWN;
-	set_deadline(step, step->settings->start_usec);
+	fsm_set_deadline(step, step->settings->start_usec);
 }
 
 static uint64_t check_interval(const struct step *step)
@@ -110,29 +81,30 @@ static uint64_t check_interval(const struct step *step)
 
 static void enter_ready(struct step *step)
 {
-	set_state(step, INSTANCE_READY, NULL);
+	fsm_set_state(step, INSTANCE_READY, NULL);
 	backoff_up(&step->fsm->backoff, step->now_usec);
 	step->fsm->misses = 0;
-	set_deadline(step, check_interval(step));
+	fsm_set_deadline(step, check_interval(step));
 }
 
-static void enter_stopping(struct step *step, const char *reason, enum stop_step first)
+void fsm_enter_stopping(struct step *step, const char *reason, enum stop_step first)
 {
 	static const unsigned int effects[] = {INSTANCE_QUIT, INSTANCE_TERM, INSTANCE_KILL};
 
-	set_state(step, INSTANCE_STOPPING, reason);
+	fsm_set_state(step, INSTANCE_STOPPING, reason);
 	step->fsm->stop_step = first;
 	step->effects |= effects[first];
-	set_deadline(step, first == STEP_QUIT   ? step->settings->stop_usec / 2
-			   : first == STEP_TERM ? MIN(step->settings->stop_usec / 4, TERM_MAX_USEC)
-						: KILL_AGAIN_USEC);
+	fsm_set_deadline(step, first == STEP_QUIT ? step->settings->stop_usec / 2
+			       : first == STEP_TERM
+				       ? MIN(step->settings->stop_usec / 4, TERM_MAX_USEC)
+				       : KILL_AGAIN_USEC);
 }
 
 static void enter_stopped(struct step *step)
 {
-	set_state(step, INSTANCE_STOPPED, NULL);
+	fsm_set_state(step, INSTANCE_STOPPED, NULL);
 	backoff_reset(&step->fsm->backoff);
-	set_deadline(step, USEC_INFINITY);
+	fsm_set_deadline(step, USEC_INFINITY);
 }
 
 /* The control daemon is gone, whoever wanted that. */
@@ -158,13 +130,13 @@ static void on_gone(struct step *step, const char *reason)
 			 : backoff_death(&fsm->backoff, &step->settings->backoff, step->now_usec,
 					 &delay_usec);
 	if (r == BACKOFF_GIVE_UP) {
-		set_state(step, INSTANCE_FAILED, reason);
-		set_deadline(step, step->settings->failed_retry_usec > 0
-					   ? step->settings->failed_retry_usec
-					   : USEC_INFINITY);
+		fsm_set_state(step, INSTANCE_FAILED, reason);
+		fsm_set_deadline(step, step->settings->failed_retry_usec > 0
+					       ? step->settings->failed_retry_usec
+					       : USEC_INFINITY);
 	} else if (delay_usec > 0) {
-		set_state(step, INSTANCE_BACKOFF, reason);
-		set_deadline(step, delay_usec);
+		fsm_set_state(step, INSTANCE_BACKOFF, reason);
+		fsm_set_deadline(step, delay_usec);
 	} else {
 		enter_starting(step);
 	}
@@ -194,14 +166,14 @@ static void on_starting_deadline(struct step *step)
 
 	if (step->now_usec < fsm->limit_usec) {
 		if (fsm->alive)
-			query(step);
-		set_deadline(step, fsm->limit_usec - step->now_usec);
+			fsm_query(step);
+		fsm_set_deadline(step, fsm->limit_usec - step->now_usec);
 		return;
 	}
 	(void)text_format(why, sizeof(why), "not ready after %g s",
 			  (double)step->settings->start_usec / 1e6);
 	if (fsm->alive)
-		enter_stopping(step, why, STEP_KILL);
+		fsm_enter_stopping(step, why, STEP_KILL);
 	else
 		on_gone(step, why);
 }
@@ -211,13 +183,13 @@ static void on_stopping_deadline(struct step *step)
 	char why[REASON_SIZE];
 
 	(void)text_copy(why, sizeof(why), step->fsm->reason);
-	enter_stopping(step, why, MIN(step->fsm->stop_step + 1, (unsigned int)STEP_KILL));
+	fsm_enter_stopping(step, why, MIN(step->fsm->stop_step + 1, (unsigned int)STEP_KILL));
 }
 
 static void recycle_wedged(struct step *step)
 {
 	step->fsm->wedged = true;
-	enter_stopping(step, "does not answer commands", STEP_TERM);
+	fsm_enter_stopping(step, "does not answer commands", STEP_TERM);
 }
 
 static void on_unresponsive_deadline(struct step *step)
@@ -228,51 +200,9 @@ static void on_unresponsive_deadline(struct step *step)
 		recycle_wedged(step);
 		return;
 	}
-	query(step);
-	set_deadline(step, MIN(fsm->limit_usec - step->now_usec, step->settings->interval_usec));
-}
-
-static uint64_t fault_poll_usec(const struct step *step)
-{
-	return step->fsm->victims_gone ? FAULT_RECOVERY_POLL_USEC : FAULT_POLL_USEC;
-}
-
-/* The ladder that makes holdouts leave: MPS, SIGTERM, SIGKILL, and at last the pair is recycled. */
-static void climb_fault_ladder(struct step *step)
-{
-	static const unsigned int effects[] = {
-		[FAULT_TERMINATING] = INSTANCE_TERMINATE_HOLDOUTS,
-		[FAULT_TERMING] = INSTANCE_TERM_HOLDOUTS,
-		[FAULT_KILLING] = INSTANCE_KILL_HOLDOUTS,
-	};
-	struct instance_fsm *fsm = step->fsm;
-
-	if (fsm->fault_step == FAULT_KILLING) {
-		enter_stopping(step, "clients that a GPU fault hit do not leave", STEP_TERM);
-		return;
-	}
-	fsm->fault_step++;
-	step->effects |= effects[fsm->fault_step];
-	query(step);
-	set_deadline(step, HOLDOUT_STEP_USEC);
-}
-
-static void on_faulted_deadline(struct step *step)
-{
-	struct instance_fsm *fsm = step->fsm;
-
-	if (fsm->fault_step == FAULT_SETTLING) {
-		if (fsm->untold)
-			step->effects |= INSTANCE_TELL_HIT;
-		fsm->untold = false;
-		fsm->fault_step = fsm->victims_gone ? FAULT_KILLING : FAULT_WAITING;
-	} else if (step->now_usec >= fsm->limit_usec) {
-		climb_fault_ladder(step);
-		return;
-	}
-	query(step);
-	set_deadline(step, MIN(fault_poll_usec(step),
-			       fsm->limit_usec - MIN(fsm->limit_usec, step->now_usec)));
+	fsm_query(step);
+	fsm_set_deadline(step,
+			 MIN(fsm->limit_usec - step->now_usec, step->settings->interval_usec));
 }
 
 static void on_deadline(struct step *step)
@@ -284,8 +214,8 @@ static void on_deadline(struct step *step)
 		on_starting_deadline(step);
 		return;
 	case INSTANCE_READY:
-		query(step);
-		set_deadline(step, check_interval(step));
+		fsm_query(step);
+		fsm_set_deadline(step, check_interval(step));
 		return;
 	case INSTANCE_UNRESPONSIVE:
 		on_unresponsive_deadline(step);
@@ -301,46 +231,11 @@ static void on_deadline(struct step *step)
 		enter_starting(step);
 		return;
 	case INSTANCE_FAULTED:
-		on_faulted_deadline(step);
+		fsm_on_faulted_deadline(step);
 		return;
 	case INSTANCE_DRAINING:
 	case INSTANCE_STOPPED:
 		return;
-	}
-}
-
-/* From the log, or because a status query says so. */
-static void on_fault(struct step *step)
-{
-	struct instance_fsm *fsm = step->fsm;
-
-	if (fsm->state != INSTANCE_READY && fsm->state != INSTANCE_UNRESPONSIVE &&
-	    fsm->state != INSTANCE_FAULTED)
-		return;
-	if (fsm->state == INSTANCE_FAULTED && fsm->fault_step == FAULT_SETTLING)
-		return;
-	fsm->generation++;
-	fsm->untold = true;
-	fsm->fault_step = FAULT_SETTLING;
-	fsm->victims_gone = false;
-	fsm->limit_usec = step->now_usec + step->settings->fault_grace_usec;
-	set_state(step, INSTANCE_FAULTED, "a GPU fault; waits for the clients it hit to leave");
-	set_deadline(step, FAULT_SETTLE_USEC);
-}
-
-static void on_victims_gone(struct step *step)
-{
-	struct instance_fsm *fsm = step->fsm;
-
-	if (fsm->state != INSTANCE_FAULTED)
-		return;
-	/* There is nobody to wait for or to end any more, so only recycling is left. */
-	fsm->victims_gone = true;
-	fsm->limit_usec = step->now_usec + FAULT_RECOVERY_USEC;
-	if (fsm->fault_step != FAULT_SETTLING) {
-		fsm->fault_step = FAULT_KILLING;
-		query(step);
-		set_deadline(step, FAULT_RECOVERY_POLL_USEC);
 	}
 }
 
@@ -361,7 +256,7 @@ static void on_fault_stays(struct step *step)
 	step->fsm->querying = false;
 	step->fsm->misses = 0;
 	if (step->fsm->state != INSTANCE_FAULTED)
-		on_fault(step);
+		fsm_on_fault(step);
 }
 
 static void on_miss(struct step *step)
@@ -369,12 +264,12 @@ static void on_miss(struct step *step)
 	struct instance_fsm *fsm = step->fsm;
 
 	if (++fsm->misses < step->settings->misses) {
-		set_deadline(step, REFUSED_RETRY_USEC);
+		fsm_set_deadline(step, REFUSED_RETRY_USEC);
 		return;
 	}
-	set_state(step, INSTANCE_UNRESPONSIVE, "does not answer commands");
+	fsm_set_state(step, INSTANCE_UNRESPONSIVE, "does not answer commands");
 	fsm->limit_usec = step->now_usec + step->settings->wedge_grace_usec;
-	set_deadline(step, MIN(REFUSED_RETRY_USEC, step->settings->wedge_grace_usec));
+	fsm_set_deadline(step, MIN(REFUSED_RETRY_USEC, step->settings->wedge_grace_usec));
 }
 
 static void on_no_answer(struct step *step)
@@ -385,7 +280,7 @@ static void on_no_answer(struct step *step)
 	if (fsm->state == INSTANCE_STARTING && !fsm->server_ending) {
 		uint64_t left_usec = fsm->limit_usec - MIN(fsm->limit_usec, step->now_usec);
 
-		set_deadline(step, MIN(fsm->probe_delay_usec, left_usec));
+		fsm_set_deadline(step, MIN(fsm->probe_delay_usec, left_usec));
 		fsm->probe_delay_usec = MIN(fsm->probe_delay_usec * 2, PROBE_MAX_USEC);
 	} else if (fsm->state == INSTANCE_READY) {
 		on_miss(step);
@@ -401,7 +296,7 @@ static void on_not_asked(struct step *step)
 
 	fsm->querying = false;
 	if (fsm->state == INSTANCE_READY)
-		set_deadline(step, NOT_ASKED_RETRY_USEC);
+		fsm_set_deadline(step, NOT_ASKED_RETRY_USEC);
 	else if (fsm->state == INSTANCE_STARTING && !fsm->server_ending)
 		on_no_answer(step);
 }
@@ -412,7 +307,7 @@ static void on_spawned(struct step *step)
 
 	assert(fsm->state == INSTANCE_STARTING && !fsm->alive);
 	fsm->alive = true;
-	set_deadline(step, 2 * PROBE_MIN_USEC);
+	fsm_set_deadline(step, 2 * PROBE_MIN_USEC);
 }
 
 static void on_start(struct step *step)
@@ -434,7 +329,7 @@ static void on_stop(struct step *step)
 	if (fsm->state == INSTANCE_STARTING || fsm->state == INSTANCE_UNRESPONSIVE)
 		first = STEP_TERM;
 	if (fsm->alive)
-		enter_stopping(step, "shutting down", first);
+		fsm_enter_stopping(step, "shutting down", first);
 	else
 		enter_stopped(step);
 }
@@ -449,7 +344,7 @@ static void on_recycle(struct step *step)
 	backoff_reset(&fsm->backoff);
 	if (fsm->alive) {
 		fsm->recycled = true;
-		enter_stopping(step, "recycled", STEP_QUIT);
+		fsm_enter_stopping(step, "recycled", STEP_QUIT);
 	} else {
 		enter_starting(step);
 	}
@@ -465,11 +360,11 @@ static void on_server_lost(struct step *step)
 	lose_generation(step);
 	if (fsm->state != INSTANCE_READY)
 		return;
-	set_state(step, INSTANCE_STARTING, "its MPS server is ending");
+	fsm_set_state(step, INSTANCE_STARTING, "its MPS server is ending");
 	fsm->server_ending = true;
 	fsm->limit_usec = step->now_usec + step->settings->start_usec;
 	fsm->probe_delay_usec = PROBE_MIN_USEC;
-	set_deadline(step, step->settings->start_usec);
+	fsm_set_deadline(step, step->settings->start_usec);
 }
 
 static void on_server_gone(struct step *step)
@@ -480,7 +375,7 @@ static void on_server_gone(struct step *step)
 		return;
 	fsm->server_ending = false;
 	if (fsm->state == INSTANCE_STARTING && fsm->alive)
-		query(step);
+		fsm_query(step);
 }
 
 static void on_servers_fail(struct step *step)
@@ -490,14 +385,14 @@ static void on_servers_fail(struct step *step)
 	if (!fsm->alive || fsm->state == INSTANCE_STOPPING)
 		return;
 	fsm->give_up = true;
-	enter_stopping(step, step->reason, STEP_TERM);
+	fsm_enter_stopping(step, step->reason, STEP_TERM);
 }
 
 static void on_socket_lost(struct step *step)
 {
 	if (step->fsm->state == INSTANCE_READY || step->fsm->state == INSTANCE_UNRESPONSIVE ||
 	    step->fsm->state == INSTANCE_FAULTED)
-		enter_stopping(step, step->reason, STEP_QUIT);
+		fsm_enter_stopping(step, step->reason, STEP_QUIT);
 }
 
 static void on_event(struct step *step, enum instance_event event)
@@ -522,7 +417,7 @@ static void on_event(struct step *step, enum instance_event event)
 		return;
 	case INSTANCE_EVENT_HINT:
 		if (fsm->state == INSTANCE_STARTING && fsm->alive)
-			query(step);
+			fsm_query(step);
 		return;
 	case INSTANCE_EVENT_ANSWERED:
 		on_answered(step);
@@ -544,14 +439,14 @@ static void on_event(struct step *step, enum instance_event event)
 		on_socket_lost(step);
 		return;
 	case INSTANCE_EVENT_FAULT:
-		on_fault(step);
+		fsm_on_fault(step);
 		return;
 	case INSTANCE_EVENT_SETTLED:
 		if (fsm->state == INSTANCE_FAULTED && fsm->fault_step == FAULT_SETTLING)
-			on_faulted_deadline(step);
+			fsm_on_faulted_deadline(step);
 		return;
 	case INSTANCE_EVENT_VICTIMS_GONE:
-		on_victims_gone(step);
+		fsm_on_victims_gone(step);
 		return;
 	case INSTANCE_EVENT_DIED:
 		on_died(step);

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* One step of the machine, as its parts see it: instance_fsm.c and instance_fsm_fault.c alone. */
+#pragma once
+
+#include "instance_fsm.h"
+#include "util.h"
+
+enum stop_step {
+	STEP_QUIT,
+	STEP_TERM,
+	STEP_KILL,
+};
+
+enum fault_step {
+	FAULT_SETTLING,
+	FAULT_WAITING,
+	FAULT_TERMINATING,
+	FAULT_TERMING,
+	FAULT_KILLING,
+};
+
+struct step {
+	struct instance_fsm *fsm;
+	const struct instance_settings *settings;
+	const char *reason;
+	uint64_t now_usec;
+	unsigned int effects;
+};
+
+/* instance_fsm.c */
+void fsm_set_state(struct step *step, enum instance_state state, const char *reason);
+void fsm_set_deadline(struct step *step, uint64_t after_usec);
+/* Unless a query is under way. */
+void fsm_query(struct step *step);
+void fsm_enter_stopping(struct step *step, const char *reason, enum stop_step first);
+
+/* instance_fsm_fault.c */
+/* From the log, or because a status query says so. */
+void fsm_on_fault(struct step *step);
+void fsm_on_victims_gone(struct step *step);
+void fsm_on_faulted_deadline(struct step *step);
