@@ -7,8 +7,10 @@ void instance_lines_add(struct instance_lines *lines, const char *text, size_t l
 	char *line = lines->texts[lines->n++ % INSTANCE_LINES_MAX];
 
 	length = MIN(length, (size_t)INSTANCE_LINE_SIZE - 1);
+	memcpy(line, text, length);
 	for (size_t i = 0; i < length; i++)
-		line[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
+		if ((unsigned char)text[i] >= 0x80)
+			line[i] = '?';
 	line[length] = '\0';
 }
 

@@ -11,7 +11,7 @@
 
 #define ACCEPTS_PER_TURN 64
 #define PAUSE_USEC (100 * USEC_PER_MSEC)
-#define DESCRIPTORS_RESERVED 1024
+#define DESCRIPTORS_RESERVED ((rlim_t)1024)
 
 static void on_call(struct connection *connection, const struct varlink_call *call, void *userdata)
 {

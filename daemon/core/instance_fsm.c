@@ -287,6 +287,10 @@ static void on_no_answer(struct step *step)
 	} else if (fsm->state == INSTANCE_UNRESPONSIVE && !fsm->attached) {
 		/* It had one more chance; nobody is there whom a new pair would harm. */
 		recycle_wedged(step);
+	} else if (fsm->state == INSTANCE_UNRESPONSIVE) {
+		/* A query that waits is answered the moment the daemon hears again. */
+		fsm_set_deadline(step, MIN(REFUSED_RETRY_USEC,
+					   fsm->limit_usec - MIN(fsm->limit_usec, step->now_usec)));
 	}
 }
 
