@@ -227,6 +227,15 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 	return 0;
 }
 
+/* The farther a deadline, the less a delay matters, and the more timers share a wake-up. */
+static uint64_t accuracy_of(const struct instance *instance, uint64_t deadline_usec)
+{
+	uint64_t now_usec = instance_now_usec(instance);
+	uint64_t left_usec = deadline_usec - MIN(deadline_usec, now_usec);
+
+	return MIN(MAX(left_usec / 32, USEC_PER_MSEC), USEC_PER_SEC);
+}
+
 static void arm_timer(struct instance *instance)
 {
 	uint64_t deadline_usec = instance->fsm.deadline_usec;
@@ -236,6 +245,8 @@ static void arm_timer(struct instance *instance)
 		return;
 	}
 	(void)sd_event_source_set_time(instance->timer, deadline_usec);
+	(void)sd_event_source_set_time_accuracy(instance->timer,
+						accuracy_of(instance, deadline_usec));
 	(void)sd_event_source_set_enabled(instance->timer, SD_EVENT_ONESHOT);
 }
 
