@@ -201,9 +201,7 @@ void leases_end(struct leases *leases, size_t index, const char *why)
 				    .message = why,
 			    }),
 			    false);
-	/* Telling it may have ended the connection, and the holding with it. */
-	if (holding->leases)
-		leases_finish(holding, why);
+	leases_finish(holding, why);
 }
 
 static void on_holder_exit(struct process *process, int status, void *userdata)
@@ -217,8 +215,7 @@ static void on_holder_exit(struct process *process, int status, void *userdata)
 		instance_catch_up(instance_of(holding));
 		leases_tell_ahead(holding);
 	}
-	if (holding->leases)
-		leases_end(leases, holding->index, "its process has ended");
+	leases_end(leases, holding->index, "its process has ended");
 }
 
 static int on_wait_over(sd_event_source *source, uint64_t usec, void *userdata)
@@ -236,8 +233,7 @@ static int on_wait_over(sd_event_source *source, uint64_t usec, void *userdata)
 		      json_pack("{s:I, s:s}", "waited_ms",
 				(json_int_t)(waited_usec / USEC_PER_MSEC), "reason",
 				obstacle.reason));
-	if (holding->leases)
-		leases_finish(holding, "timed out waiting");
+	leases_finish(holding, "timed out waiting");
 	return 0;
 }
 
@@ -273,8 +269,7 @@ static void grant(struct holding *holding)
 					"state", instance_state_to_string(instance->fsm.state),
 					"reason", "cannot make the lease's directory: ",
 					strerror(-r), strlen(strerror(-r))));
-		if (holding->leases)
-			leases_finish(holding, "its directory could not be made");
+		leases_finish(holding, "its directory could not be made");
 		return;
 	}
 	leases->stats->leases_granted++;
@@ -384,8 +379,7 @@ static void refuse_busy(struct holding *holding)
 				"uid", owned ? json_integer(obstacle.uid) : json_null(), "leases",
 				owned ? json_integer(obstacle.n_leases) : json_null(), "position",
 				lease_position(&leases->table, holding->index)));
-	if (holding->leases)
-		leases_finish(holding, "refused: it would have to wait");
+	leases_finish(holding, "refused: it would have to wait");
 }
 
 static int start_waiting(struct holding *holding, uint64_t wait_usec)
@@ -394,7 +388,7 @@ static int start_waiting(struct holding *holding, uint64_t wait_usec)
 
 	if (holding->streaming)
 		tell_waiter(holding);
-	if (!holding->leases || wait_usec == USEC_INFINITY)
+	if (wait_usec == USEC_INFINITY)
 		return 0;
 	return sd_event_add_time_relative(leases->processes->event, &holding->timer,
 					  CLOCK_MONOTONIC, wait_usec, WAIT_ACCURACY_USEC,
@@ -455,8 +449,7 @@ void leases_acquire(struct leases *leases, struct leases_ask *ask)
 	if (r < 0) {
 		leases_refuse(holding, PROTO_UNSATISFIABLE,
 			      json_pack("{s:s}", "reason", strerror(-r)));
-		if (holding->leases)
-			leases_finish(holding, strerror(-r));
+		leases_finish(holding, strerror(-r));
 	}
 }
 

@@ -64,8 +64,7 @@ static void refuse_hopeless(struct leases *leases)
 
 		leases->stats->leases_refused++;
 		leases_refuse(holding, PROTO_NOT_READY, leases_not_ready(leases, place));
-		if (holding->leases)
-			leases_finish(holding, reason);
+		leases_finish(holding, reason);
 	}
 }
 
@@ -118,7 +117,6 @@ static void interrupt(struct holding *holding, const struct instance_death *deat
 
 	leases->stats->interruptions++;
 	leases_log(holding, death->reason);
-	/* The last thing: it may end the connection, and the lease with it. */
 	if (holding->streaming)
 		leases_tell(holding, "interrupted",
 			    render_interruption(leases, leases_lease_of(holding), death), true);

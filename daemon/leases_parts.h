@@ -7,8 +7,8 @@
 /* leases.c */
 struct lease *leases_lease_of(const struct holding *holding);
 void leases_log(const struct holding *holding, const char *message);
-/* Answers the holding's call; event may be NULL and is taken over. May end the connection, and
- * the holding with it: holding->leases is NULL then. */
+/* Answers the holding's call, where one waits; event may be NULL and is taken over. A connection
+ * that cannot be sent to ends later, from the event loop: the holding stays as it is. */
 void leases_tell(struct holding *holding, const char *what, json_t *event, bool continues);
 void leases_refuse(struct holding *holding, const char *error, json_t *parameters);
 /* Takes the lease out of the table and everything of it away. */
