@@ -192,9 +192,7 @@ static int call_whole(struct call *call, const char *method, json_t *parameters,
 	r = call_open(call);
 	if (r == 0)
 		r = call_send(call, method, TAKE_PTR(owned), false);
-	if (r == 0)
-		r = call_next(call, ret_parameters, &continues);
-	return r == 0 ? 0 : call_complain(call);
+	return r == 0 ? call_next(call, ret_parameters, &continues) : r;
 }
 
 int call_patiently(const char *socket, const char *command, const char *method, json_t *parameters,
@@ -203,7 +201,9 @@ int call_patiently(const char *socket, const char *command, const char *method, 
 	_cleanup_(call_done) struct call call;
 
 	call_init(&call, socket, command);
-	return call_whole(&call, method, parameters, ret_parameters);
+	if (call_whole(&call, method, parameters, ret_parameters) != 0)
+		return call_complain(&call);
+	return 0;
 }
 
 int call_once(const char *socket, const char *command, const char *method, json_t *parameters,
@@ -213,7 +213,19 @@ int call_once(const char *socket, const char *command, const char *method, json_
 
 	call_init(&call, socket, command);
 	call.deadline_usec = clock_usec(CLOCK_MONOTONIC) + CALL_PATIENCE_SEC * USEC_PER_SEC;
-	return call_whole(&call, method, parameters, ret_parameters);
+	if (call_whole(&call, method, parameters, ret_parameters) != 0)
+		return call_complain(&call);
+	return 0;
+}
+
+int call_quietly(const char *socket, const char *command, const char *method,
+		 uint64_t patience_usec, json_t **ret_parameters)
+{
+	_cleanup_(call_done) struct call call;
+
+	call_init(&call, socket, command);
+	call.deadline_usec = clock_usec(CLOCK_MONOTONIC) + patience_usec;
+	return call_whole(&call, method, NULL, ret_parameters);
 }
 
 bool call_shares_pids(const struct call *call)

@@ -59,6 +59,11 @@ int call_once(const char *socket, const char *command, const char *method, json_
 int call_patiently(const char *socket, const char *command, const char *method, json_t *parameters,
 		   json_t **ret_parameters);
 
+/* As call_once, for what can be done without: bounded by patience_usec, and nothing is printed.
+ * 0, or CALL_FAILED. */
+int call_quietly(const char *socket, const char *command, const char *method,
+		 uint64_t patience_usec, json_t **ret_parameters);
+
 /* Do both ends see the same pids? The supervisor's pid reads 0 from another pid namespace. */
 bool call_shares_pids(const struct call *call);
 

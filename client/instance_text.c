@@ -9,23 +9,27 @@
 #include "text.h"
 
 #define DEATHS_SHOWN 3
-#define LIST_MAX 512
+#define LIST_MAX 1024 /* 64 pids or ids */
 
 static void print_devices(FILE *file, const json_t *instance)
 {
 	const json_t *device;
-	char memory[LAYOUT_TEXT_MAX];
+	char memory[LAYOUT_TEXT_MAX], number[LAYOUT_TEXT_MAX];
 	size_t i;
 
 	json_array_foreach(json_object_get(instance, "devices"), i, device)
 	{
 		const char *mode = layout_text(device, "compute_mode", "");
+		const char *uuid = layout_text(device, "uuid", "?");
+		/* An instance of one device is called after it. */
+		bool named = streq(uuid, layout_text(instance, "name", ""));
 
-		layout_line(file, "  device      %" PRId64 " %s, %s, %s%s%s\n",
-			    layout_int(device, "index", -1), layout_text(device, "name", "?"),
-			    layout_text(device, "pci_bus_id", "?"),
-			    layout_bytes(layout_int(device, "memory_bytes", 0), memory),
-			    *mode ? ", compute mode " : "", mode);
+		layout_line(
+			file, "  device      %s %s, %s, %s%s%s%s%s\n",
+			layout_number(layout_int(device, "index", -1), number),
+			layout_text(device, "name", "?"), layout_text(device, "pci_bus_id", "?"),
+			layout_bytes(layout_int(device, "memory_bytes", -1), memory),
+			*mode ? ", compute mode " : "", mode, named ? "" : ", ", named ? "" : uuid);
 	}
 }
 
@@ -45,18 +49,20 @@ static void print_state(FILE *file, const json_t *instance, int64_t now_usec)
 static void print_use(FILE *file, const json_t *instance)
 {
 	bool multi_user = json_is_true(json_object_get(instance, "multi_user"));
+	bool several = json_array_size(json_object_get(instance, "devices")) > 1;
+	const char *each = several ? " on each device" : "";
 	char user[LAYOUT_TEXT_MAX], memory[LAYOUT_TEXT_MAX];
 
 	layout_line(file, "  user        %s%s\n",
 		    layout_user(layout_int(instance, "uid", -1), user),
 		    multi_user ? ", several at a time" : "");
-	layout_line(file, "  clients     %" PRId64 " of %" PRId64 " reserved, %zu attached\n",
+	layout_line(file, "  clients     %" PRId64 " of %" PRId64 " reserved%s, %zu attached\n",
 		    layout_int(instance, "clients_reserved", 0),
-		    layout_int(instance, "max_clients", 0),
+		    layout_int(instance, "max_clients", 0), each,
 		    json_array_size(json_object_get(instance, "clients")));
-	layout_line(file, "  shares      threads %" PRId64 "%%, memory %s\n",
+	layout_line(file, "  shares      threads %" PRId64 "%%, memory %s%s\n",
 		    layout_int(instance, "threads_reserved_percent", 0),
-		    layout_bytes(layout_int(instance, "memory_reserved_bytes", 0), memory));
+		    layout_bytes(layout_int(instance, "memory_reserved_bytes", 0), memory), each);
 	layout_line(file, "  leases      %" PRId64 ", %" PRId64 " waiting\n",
 		    layout_int(instance, "leases", 0), layout_int(instance, "waiting", 0));
 }

@@ -157,12 +157,23 @@ const char *layout_duration(int64_t usec, char buffer[static LAYOUT_TEXT_MAX])
 	return buffer;
 }
 
+const char *layout_number(int64_t number, char buffer[static LAYOUT_TEXT_MAX])
+{
+	if (number < 0)
+		(void)text_copy(buffer, LAYOUT_TEXT_MAX, "-");
+	else
+		(void)text_format(buffer, LAYOUT_TEXT_MAX, "%" PRId64, number);
+	return buffer;
+}
+
 const char *layout_bytes(int64_t bytes, char buffer[static LAYOUT_TEXT_MAX])
 {
 	static const char suffixes[] = "KMGT";
 	double value = (double)bytes / 1024;
 	size_t i = 0;
 
+	if (bytes < 0)
+		return layout_number(bytes, buffer);
 	for (; value >= 1024 && i + 2 < sizeof(suffixes); i++)
 		value /= 1024;
 	(void)text_format(buffer, LAYOUT_TEXT_MAX, "%.1f%c", value, suffixes[i]);

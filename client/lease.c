@@ -10,8 +10,12 @@
 #include "rerun.h"
 #include "shell.h"
 #include "text.h"
+#include "visible.h"
 
 #define COMMAND "lease"
+
+/* What is only for a note may not keep the job waiting. */
+#define NOTE_PATIENCE_USEC USEC_PER_SEC
 
 /* Where a lease waits, as it was last said. */
 struct queue_place {
@@ -129,6 +133,24 @@ static int acquire(struct call *call, const struct lease_options *options, struc
 	return r != 0 ? r : await_grant(call, options->quiet, ret, ret_continues);
 }
 
+/* The lease counts, not what the caller's environment says; where they are not the same, say so.
+ * Nothing that goes wrong here matters to the lease. */
+static void note_other_devices(const char *socket, const struct grant *grant,
+			       const struct lease_options *options)
+{
+	_cleanup_json_ json_t *status = NULL;
+	const char *value = getenv("CUDA_VISIBLE_DEVICES");
+	char note[VISIBLE_NOTE_MAX];
+
+	if (options->quiet || !value)
+		return;
+	if (visible_has_numbers(value) &&
+	    call_quietly(socket, COMMAND, PROTO_GET_STATUS, NOTE_PATIENCE_USEC, &status) != 0)
+		return;
+	if (visible_differs(value, options->request, grant->lease, status, note))
+		cli_print("%s", note);
+}
+
 static int run_without_mps(const struct call *call, const struct lease_options *options)
 {
 	cli_print("%s; running %s without MPS (--fallback time-slicing)", call->problem,
@@ -150,6 +172,7 @@ static int lease_for_job(struct call *call, const struct lease_options *options)
 		(void)call_complain(call);
 		return CLI_NO_LEASE;
 	}
+	note_other_devices(call->socket, &grant, options);
 	if (options->on_loss == ON_LOSS_RERUN)
 		return rerun_job(call, &grant, options, continues);
 	return job_run(call, &grant, options, continues);
@@ -174,6 +197,7 @@ static int lease_for_shell(struct call *call, const struct lease_options *option
 	r = acquire(call, options, &grant, &continues);
 	if (r != 0)
 		return call_complain(call);
+	note_other_devices(call->socket, &grant, options);
 	shell_print(stdout, &grant, options->format);
 	return cli_flush() == CLI_OK ? CLI_OK : give_back(call->socket, &grant);
 }

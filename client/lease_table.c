@@ -16,19 +16,34 @@ static void add_number(struct layout_table *table, const json_t *lease, const ch
 		       const char *unit)
 {
 	int64_t value = layout_int(lease, key, -1);
+	char text[LAYOUT_TEXT_MAX];
 
-	if (value < 0)
-		layout_cell(table, "-");
-	else
-		layout_cell(table, "%" PRId64 "%s", value, unit);
+	layout_cell(table, "%s%s", layout_number(value, text), value < 0 ? "" : unit);
 }
 
 static void add_memory(struct layout_table *table, const json_t *lease)
 {
-	int64_t bytes = layout_int(lease, "memory_bytes", -1);
 	char text[LAYOUT_TEXT_MAX];
 
-	layout_cell(table, "%s", bytes < 0 ? "-" : layout_bytes(bytes, text));
+	layout_cell(table, "%s", layout_bytes(layout_int(lease, "memory_bytes", -1), text));
+}
+
+/* A gang's name says nothing about its size. */
+static void add_instance(struct layout_table *table, const json_t *lease, size_t n_devices)
+{
+	const char *name = layout_text(lease, "instance", "-");
+
+	if (n_devices > 1)
+		layout_cell(table, "%s (%zu GPUs)", name, n_devices);
+	else
+		layout_cell(table, "%s", name);
+}
+
+/* Processes that attached beside places reserved, which a gang has on each of its devices. */
+static void add_clients(struct layout_table *table, const json_t *lease, size_t n_devices)
+{
+	layout_cell(table, "%zu/%" PRId64 "%s", json_array_size(json_object_get(lease, "attached")),
+		    layout_int(lease, "clients", 1), n_devices > 1 ? " per GPU" : "");
 }
 
 /* Why it waits, with its place; or why else the supervisor has something to say about it. */
@@ -49,11 +64,12 @@ static void add_lease(struct layout_table *table, const json_t *lease, bool with
 {
 	int64_t since =
 		layout_int(lease, "granted_usec", layout_int(lease, "requested_usec", now_usec));
+	size_t n_devices = json_array_size(json_object_get(lease, "devices"));
 	char user[LAYOUT_TEXT_MAX], age[LAYOUT_TEXT_MAX];
 
 	layout_cell(table, "%s", layout_text(lease, "id", "-"));
 	if (with_instance)
-		layout_cell(table, "%s", layout_text(lease, "instance", "-"));
+		add_instance(table, lease, n_devices);
 	layout_cell(table, "%s%s", layout_text(lease, "state", "-"),
 		    json_is_true(json_object_get(lease, "exclusive")) ? ",exclusive" : "");
 	layout_cell(table, "%s", layout_user(layout_int(lease, "uid", -1), user));
@@ -61,8 +77,7 @@ static void add_lease(struct layout_table *table, const json_t *lease, bool with
 	layout_cell(table, "%s", layout_duration(now_usec - since, age));
 	add_number(table, lease, "threads_percent", "%");
 	add_memory(table, lease);
-	layout_cell(table, "%zu/%" PRId64, json_array_size(json_object_get(lease, "attached")),
-		    layout_int(lease, "clients", 1));
+	add_clients(table, lease, n_devices);
 	layout_cell(table, "%s", layout_text(lease, "name", "-"));
 	add_reason(table, lease);
 }

@@ -64,7 +64,7 @@ bool match_instance(const json_t *instance, const char *selector)
 }
 
 /* Only a prefix can mean one and hit several: an index or an address stands for all MIG instances
- * of a GPU, and a gang shows a device of another instance. */
+ * of a GPU, and a gang that is not named itself shows a device of another instance. */
 static bool is_ambiguous(const json_t *found, const char *selector)
 {
 	unsigned int address[4];
@@ -76,9 +76,12 @@ static bool is_ambiguous(const json_t *found, const char *selector)
 		return false;
 	json_array_foreach(found, i, instance)
 	{
-		if (strcasecmp(layout_text(instance, "name", ""), selector) == 0)
+		const char *name = layout_text(instance, "name", "");
+
+		if (strcasecmp(name, selector) == 0)
 			return false;
-		others += !streq(layout_text(instance, "kind", ""), "gang");
+		others += !streq(layout_text(instance, "kind", ""), "gang") ||
+			  is_prefix(name, selector);
 	}
 	return others > 1;
 }

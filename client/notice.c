@@ -57,8 +57,8 @@ enum notice notice_read(const json_t *parameters, char *text, size_t size)
 	}
 	if (streq(what, "revoked")) {
 		(void)text_format(text, size,
-				  "lease %s was revoked: %s; nothing can use the GPU through it "
-				  "any more",
+				  "lease %s was revoked: %s; nothing that starts from now on can "
+				  "use the GPU through it",
 				  id, why);
 		return NOTICE_REVOKED;
 	}

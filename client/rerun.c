@@ -197,15 +197,11 @@ static bool ended_by_loss(struct rerun *rerun, const siginfo_t *info)
 /* The state of the lease's instance, owned by *ret_status; NULL when it cannot be had now. */
 static const char *ask_state(struct rerun *rerun, json_t **ret_status)
 {
-	_cleanup_(call_done) struct call call;
 	const json_t *instance;
-	bool continues;
 	size_t i;
 
-	call_init(&call, rerun->call->socket, rerun->call->command);
-	call.deadline_usec = clock_usec(CLOCK_MONOTONIC) + CALL_PATIENCE_SEC * USEC_PER_SEC;
-	if (call_open(&call) != 0 || call_send(&call, PROTO_GET_STATUS, NULL, false) != 0 ||
-	    call_next(&call, ret_status, &continues) != 0)
+	if (call_quietly(rerun->call->socket, rerun->call->command, PROTO_GET_STATUS,
+			 CALL_PATIENCE_SEC * USEC_PER_SEC, ret_status) != 0)
 		return NULL;
 	json_array_foreach(json_object_get(*ret_status, "instances"), i, instance)
 	{

@@ -5,7 +5,10 @@
 
 #include "text.h"
 
-#define READ_STEP 4096u
+/* Most calls fit. */
+#define INPUT_STEP 1024u
+/* Most replies fit. */
+#define OUTPUT_STEP 4096u
 
 void varlink_stream_init(struct varlink_stream *stream, int fd, size_t message_max)
 {
@@ -23,7 +26,7 @@ void varlink_stream_done(struct varlink_stream *stream)
 static int grow_input(struct varlink_stream *stream)
 {
 	size_t limit = stream->message_max + 1;
-	size_t size = MIN(MAX(stream->in_size * 2, READ_STEP), limit);
+	size_t size = MIN(MAX(stream->in_size * 2, INPUT_STEP), limit);
 	char *in;
 
 	if (stream->in_length < stream->in_size)
@@ -95,11 +98,9 @@ int varlink_stream_next(struct varlink_stream *stream, json_t **ret,
 
 static int append_output(struct varlink_stream *stream, const char *text, size_t length)
 {
-	size_t size = MAX(stream->out_size, READ_STEP);
+	size_t size = MAX(stream->out_size, OUTPUT_STEP);
 	char *out;
 
-	if (length > VARLINK_OUTPUT_MAX - MIN(stream->out_length, VARLINK_OUTPUT_MAX))
-		return -ENOBUFS;
 	while (size < stream->out_length + length)
 		size *= 2;
 	if (size != stream->out_size) {
@@ -114,27 +115,14 @@ static int append_output(struct varlink_stream *stream, const char *text, size_t
 	return 0;
 }
 
-int varlink_stream_send(struct varlink_stream *stream, const json_t *message)
-{
-	_cleanup_free_ char *text = json_dumps(message, JSON_COMPACT);
-	int r;
-
-	if (!text)
-		return -ENOMEM;
-	r = append_output(stream, text, strlen(text) + 1);
-	if (r < 0)
-		return r;
-	r = varlink_stream_flush(stream);
-	return r < 0 ? r : 0;
-}
-
-int varlink_stream_flush(struct varlink_stream *stream)
+/* Sends what the peer takes now. */
+static int send_some(const struct varlink_stream *stream, const char *text, size_t length,
+		     size_t *ret_sent)
 {
 	size_t sent = 0;
 
-	while (sent < stream->out_length) {
-		ssize_t n = send(stream->fd, stream->out + sent, stream->out_length - sent,
-				 MSG_NOSIGNAL);
+	while (sent < length) {
+		ssize_t n = send(stream->fd, text + sent, length - sent, MSG_NOSIGNAL);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -144,6 +132,49 @@ int varlink_stream_flush(struct varlink_stream *stream)
 			break;
 		sent += (size_t)n;
 	}
+	*ret_sent = sent;
+	return 0;
+}
+
+/* What the peer takes at once is not copied. */
+static int send_text(struct varlink_stream *stream, const char *text, size_t length)
+{
+	size_t sent = 0;
+	int r;
+
+	if (length > VARLINK_OUTPUT_MAX - MIN(stream->out_length, VARLINK_OUTPUT_MAX))
+		return -ENOBUFS;
+	if (stream->out_length == 0) {
+		r = send_some(stream, text, length, &sent);
+		if (r < 0 || sent == length)
+			return r;
+	}
+	return append_output(stream, text + sent, length - sent);
+}
+
+int varlink_stream_send(struct varlink_stream *stream, const json_t *message)
+{
+	char near[OUTPUT_STEP];
+	_cleanup_free_ char *far = NULL;
+	size_t length = json_dumpb(message, near, sizeof(near) - 1, JSON_COMPACT);
+
+	if (length == 0)
+		return -ENOMEM;
+	if (length < sizeof(near)) {
+		near[length] = '\0';
+		return send_text(stream, near, length + 1);
+	}
+	far = json_dumps(message, JSON_COMPACT);
+	return far ? send_text(stream, far, length + 1) : -ENOMEM;
+}
+
+int varlink_stream_flush(struct varlink_stream *stream)
+{
+	size_t sent;
+	int r = send_some(stream, stream->out, stream->out_length, &sent);
+
+	if (r < 0)
+		return r;
 	stream->out_length -= sent;
 	if (stream->out_length > 0) {
 		memmove(stream->out, stream->out + sent, stream->out_length);

@@ -54,8 +54,9 @@ enum {
 int varlink_stream_next(struct varlink_stream *stream, json_t **ret,
 			char error_text[static VARLINK_ERROR_TEXT_MAX]);
 
-/* Queues a message and tries to send it at once. -ENOBUFS past VARLINK_OUTPUT_MAX (nothing is
- * queued then), -ENOMEM, or -errno of send(2). Never raises SIGPIPE. */
+/* Sends a message and queues what the peer does not take at once; all of it when something waits
+ * already. -ENOBUFS past VARLINK_OUTPUT_MAX (nothing is sent or queued then), -ENOMEM, or -errno of
+ * send(2): a part may have been sent. Never raises SIGPIPE. */
 int varlink_stream_send(struct varlink_stream *stream, const json_t *message);
 
 enum {

@@ -18,6 +18,7 @@
 
 struct connection;
 struct holding; /* what its owner hangs on it; see leases.h */
+struct server_user;
 
 struct connection_handlers {
 	/* A call has come. Answer with connection_reply or connection_error, now or later. */
@@ -29,7 +30,9 @@ struct connection_handlers {
 };
 
 struct connection {
-	struct connection *next, *previous; /* in its server's list */
+	/* Its server's: in the list of all, in that of those that have ended, and whose it is. */
+	struct connection *next, *previous, *next_ended;
+	struct server_user *user;
 	struct varlink_stream stream;
 	struct usock_peer peer;
 	sd_event_source *io, *resume;

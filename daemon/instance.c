@@ -26,7 +26,7 @@ uint64_t instance_now_usec(const struct instance *instance)
 struct journal_context instance_context(const struct instance *instance, const char *role, int pid)
 {
 	return (struct journal_context){
-		.instance = instance_uuid(instance),
+		.instance = instance_name(instance),
 		.role = role,
 		.pid = pid,
 	};
@@ -77,6 +77,7 @@ static void do_clean(struct instance *instance)
 	control_drop(&instance->control);
 	instance_files_unwatch(instance);
 	instance_servers_end(instance);
+	instance_warm_forget(instance);
 	if (instance->fsm.state == INSTANCE_STOPPED)
 		rundir_remove_instance(instance->directory);
 }
@@ -206,6 +207,7 @@ static void carry_out(struct instance *instance, unsigned int effects)
 		{INSTANCE_TERMINATE_HOLDOUTS, instance_fault_terminate},
 		{INSTANCE_TERM_HOLDOUTS, do_term_holdouts},
 		{INSTANCE_KILL_HOLDOUTS, do_kill_holdouts},
+		{INSTANCE_END_SERVERS, instance_warm_end_servers},
 		{INSTANCE_QUIT, do_quit},
 		{INSTANCE_TERM, do_term},
 		{INSTANCE_KILL, do_kill},
@@ -273,6 +275,8 @@ void instance_configure(struct instance *instance, const struct config *config)
 		.wedge_grace_usec = config->health.wedge_grace_usec,
 		.failed_retry_usec = config->restart.failed_retry_usec,
 		.fault_grace_usec = config->timeouts.fault_grace_usec,
+		.server_end_usec =
+			config->timeouts.start_usec + config->timeouts.straggler_grace_usec,
 		.misses = (unsigned int)config->health.misses,
 		.backoff =
 			{
@@ -282,6 +286,26 @@ void instance_configure(struct instance *instance, const struct config *config)
 				.limit = (unsigned int)config->restart.limit,
 			},
 	};
+}
+
+/* The devices it shows, in this order. */
+static int make_device_variable(struct instance *instance)
+{
+	static const char name[] = "CUDA_VISIBLE_DEVICES=";
+	size_t size = sizeof(name) + instance->setup.n_devices * DEVICE_UUID_SIZE;
+	char *text = malloc(size);
+	size_t length = sizeof(name) - 1;
+
+	if (!text)
+		return -ENOMEM;
+	(void)text_copy(text, size, name);
+	for (size_t i = 0; i < instance->setup.n_devices; i++) {
+		(void)text_format(text + length, size - length, "%s%s", i > 0 ? "," : "",
+				  instance->setup.devices[i]->uuid);
+		length = strlen(text);
+	}
+	instance->device_variable = text;
+	return 0;
 }
 
 /* The daemon finds its server through PATH: beside itself first. */
@@ -298,9 +322,7 @@ static int make_environment(struct instance *instance)
 			  "CUDA_MPS_PIPE_DIRECTORY=%s", instance->directory);
 	(void)text_format(instance->log_variable, sizeof(instance->log_variable),
 			  "CUDA_MPS_LOG_DIRECTORY=%s", instance->directory);
-	(void)text_format(instance->device_variable, sizeof(instance->device_variable),
-			  "CUDA_VISIBLE_DEVICES=%s", instance_uuid(instance));
-	return 0;
+	return make_device_variable(instance);
 }
 
 static int make_paths(struct instance *instance)
@@ -308,7 +330,7 @@ static int make_paths(struct instance *instance)
 	char name[9];
 	int r;
 
-	rundir_short_name(instance_uuid(instance), name);
+	rundir_short_name(instance_name(instance), name);
 	r = text_format(instance->directory, sizeof(instance->directory), "%s/instance/%s",
 			instance->setup.runtime_directory, name);
 	if (r < 0)
@@ -328,6 +350,9 @@ static int add_timers(struct instance *instance)
 		return r;
 	(void)sd_event_source_set_enabled(instance->timer, SD_EVENT_OFF);
 	(void)sd_event_source_set_priority(instance->timer, PRIORITY_TIMER);
+	r = instance_warm_init(instance);
+	if (r < 0)
+		return r;
 	return instance_spawn_init(instance);
 }
 
@@ -344,6 +369,8 @@ int instance_new(const struct instance_setup *setup, struct instance **ret)
 	if (!instance)
 		return -ENOMEM;
 	instance->setup = *setup;
+	(void)text_copy(instance->name, sizeof(instance->name), setup->name);
+	instance->setup.name = instance->name;
 	instance->daemon = PROCESS_INIT;
 	instance->stale = PROCESS_INIT;
 	instance->output.fd = -EBADF;
@@ -386,7 +413,7 @@ struct instance *instance_free(struct instance *instance)
 	instance_files_unwatch(instance);
 	instance_servers_end(instance);
 	instance_servers_forget(instance);
-	instance_clients_forget(instance, 0);
+	instance_clients_drop(instance);
 	if (instance->output.fd >= 0) {
 		output_close(&instance->output);
 		(void)unlink(instance->fifo);
@@ -394,6 +421,8 @@ struct instance *instance_free(struct instance *instance)
 	}
 	sd_event_source_disable_unref(instance->timer);
 	sd_event_source_disable_unref(instance->patience);
+	sd_event_source_disable_unref(instance->idle);
+	free(instance->device_variable);
 	free(instance);
 	return NULL;
 }
@@ -412,6 +441,7 @@ void instance_catch_up(struct instance *instance)
 {
 	output_catch_up(&instance->output);
 	instance_dispatch(instance, INSTANCE_EVENT_SETTLED, NULL);
+	instance_clients_prune(instance);
 	instance_servers_catch_up(instance);
 }
 
@@ -426,6 +456,10 @@ void instance_use_changed(struct instance *instance)
 
 void instance_set_occupied(struct instance *instance, bool occupied)
 {
+	bool changed = instance->occupied != occupied;
+
 	instance->occupied = occupied;
 	instance_use_changed(instance);
+	if (changed)
+		instance_warm_use_changed(instance);
 }

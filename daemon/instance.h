@@ -62,7 +62,8 @@ struct instance_server {
 	struct process process;
 	uint32_t uid;
 	bool ready;    /* has served, or could have */
-	bool expected; /* was asked to end, so its end is no loss */
+	bool asked;    /* by us to end, as it is idle */
+	bool expected; /* was asked to end, by whomever, so its end is no loss */
 	int thread_fd; /* owned: a pidfd of one of its threads, or -EBADF */
 	sd_event_source *thread;
 	bool lost; /* counted as lost or ended already, and not quite gone yet */
@@ -75,6 +76,8 @@ struct instance_client {
 	int32_t server;
 	bool hit;                  /* by the fault at hand */
 	char lease[LEASE_ID_SIZE]; /* whose directory it came through; empty: none */
+	struct instance *instance;
+	sd_event_source *end; /* its pidfd, when its end is waited for */
 };
 
 /* Whose processes were there at a fault; MPS does not say whose fault it was. */
@@ -99,14 +102,20 @@ struct instance_handlers {
 	/* Which lease's directory does this process use? Fills ret_id, or leaves it empty. */
 	void (*identify)(struct instance *instance, pid_t pid, char ret_id[static LEASE_ID_SIZE],
 			 void *userdata);
+	/* Servers have come or gone. */
+	void (*servers_changed)(struct instance *instance, void *userdata);
+	/* Clients have left. */
+	void (*clients_left)(struct instance *instance, void *userdata);
 	/* Whose is the lease? False when there is none. */
 	bool (*describe)(struct instance *instance, const char *id, uint32_t *ret_uid,
 			 const char **ret_name, void *userdata);
 };
 
 struct instance_setup {
-	size_t index;                /* of its device, and its place in the lease table */
-	const struct device *device; /* borrowed */
+	size_t index;     /* its place in the lease table; of a single device, that one's index */
+	const char *name; /* borrowed until instance_new returns */
+	const struct device *devices[GANG_DEVICES_MAX]; /* borrowed; in the order of their index */
+	size_t n_devices;
 	const struct config *config; /* borrowed */
 	bool multi_user;
 	const char *runtime_directory, *program; /* borrowed */
@@ -120,9 +129,11 @@ struct instance {
 	struct instance_setup setup;
 	struct instance_settings settings;
 	struct instance_fsm fsm;
+	char name[DEVICE_UUID_SIZE];
 	char directory[PIPE_DIRECTORY_MAX + 1];
 	char fifo[CONFIG_TEXT_SIZE + 32];
-	char path_variable[512], pipe_variable[128], log_variable[128], device_variable[96];
+	char path_variable[512], pipe_variable[128], log_variable[128];
+	char *device_variable; /* owned */
 	struct control control;
 	struct output output;
 	struct process daemon;
@@ -141,11 +152,15 @@ struct instance {
 	uint64_t n_proven_servers;
 	int32_t counted_server;       /* whose failure was counted last */
 	bool prestarting;             /* a start_server is under way */
+	uint32_t prestart_uid;        /* for whom */
 	uint64_t prestart_after_usec; /* monotonic; after servers failed to start */
+	bool ending_servers;          /* they were asked to end, and have not all gone */
+	sd_event_source *idle;        /* until the servers of an unused instance are ended */
 
 	struct instance_client clients[INSTANCE_CLIENTS_MAX];
 	bool answering;       /* what the control daemon writes is the answer to a command */
 	bool no_status;       /* this version does not know get_server_status */
+	bool nameless;        /* this version does not name its clients */
 	int32_t fault_lister; /* the server that is listing whom a fault hit; 0: none */
 	struct instance_hits fault_hits;
 	struct instance_presence faults[INSTANCE_FAULTS_MAX]; /* ring */
@@ -172,10 +187,23 @@ void instance_set_occupied(struct instance *instance, bool occupied);
 /* Starts a server for uid ahead of its first client, unless one runs or servers fail to start.
  * Nobody waits for it: the daemon is deaf meanwhile. */
 void instance_prestart(struct instance *instance, uint32_t uid);
+/* Has it a server, or soon? Whose: UINT32_MAX when of several users. */
+bool instance_has_server(const struct instance *instance, uint32_t *ret_uid);
+/* Ends its idle servers in order, and lets nobody in meanwhile: then it opens again. For an
+ * instance that nobody uses. */
+void instance_end_servers(struct instance *instance, const char *reason);
 
-/* Takes note now of what has happened already: what was written, which servers are on their way
- * out. For a holder that ended because of it: MPS wrote of a fault, and a server closed its
- * sockets, before any client could end. */
+/* How many clients came through the lease's directory and are there still; their pids. */
+size_t instance_attached(const struct instance *instance, const char *lease, int32_t *pids,
+			 size_t max);
+/* From now on their end is told at once (clients_left), whatever MPS says. */
+void instance_watch_attached(struct instance *instance, const char *lease);
+/* Signals them: they are proven, by MPS, a pidfd and the directory they came through. */
+void instance_signal_attached(struct instance *instance, const char *lease, int signal_number);
+
+/* Takes note now of what has happened already: what was written, which clients have ended, which
+ * servers are on their way out. For a holder that ended because of it: MPS wrote of a fault, and a
+ * server closed its sockets, before any client could end. */
 void instance_catch_up(struct instance *instance);
 
 /* The settings that the configuration gives; instances take a new one over as they run. */
@@ -186,10 +214,15 @@ static inline pid_t instance_control_pid(const struct instance *instance)
 	return process_is_watched(&instance->daemon) ? instance->daemon.pid : 0;
 }
 
-/* Names a device and a state for messages; the reason may be empty. */
-static inline const char *instance_uuid(const struct instance *instance)
+/* The device's UUID, or "gang-" and eight digits. */
+static inline const char *instance_name(const struct instance *instance)
 {
-	return instance->setup.device->uuid;
+	return instance->name;
+}
+
+static inline bool instance_is_gang(const struct instance *instance)
+{
+	return instance->setup.n_devices > 1;
 }
 
 /* The i-th line of what was said, the oldest first; NULL past the last. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
 
 #include "instance_parts.h"
 #include "text.h"
@@ -7,6 +9,7 @@
 
 static void forget(struct instance_client *client)
 {
+	client->end = sd_event_source_disable_unref(client->end);
 	client->pidfd = safe_close(client->pidfd);
 	*client = (struct instance_client){.pidfd = -EBADF};
 }
@@ -41,11 +44,22 @@ void instance_clients_add(struct instance *instance, int32_t pid, int32_t server
 	client = pid > 0 ? instance_clients_find(instance, 0) : NULL;
 	if (!client)
 		return;
-	*client = (struct instance_client){.pid = pid, .pidfd = -EBADF, .server = server};
+	*client = (struct instance_client){
+		.instance = instance,
+		.pid = pid,
+		.pidfd = -EBADF,
+		.server = server,
+	};
 	if (process_open(pid, &client->pidfd) == 0)
 		instance->setup.handlers->identify(instance, pid, client->lease,
 						   instance->setup.userdata);
 	instance_use_changed(instance);
+}
+
+static void tell(struct instance *instance)
+{
+	instance_use_changed(instance);
+	instance->setup.handlers->clients_left(instance, instance->setup.userdata);
 }
 
 static void has_gone(struct instance *instance, struct instance_client *client)
@@ -53,7 +67,7 @@ static void has_gone(struct instance *instance, struct instance_client *client)
 	bool hit = client->hit;
 
 	forget(client);
-	instance_use_changed(instance);
+	tell(instance);
 	if (hit)
 		instance_fault_client_gone(instance);
 }
@@ -70,6 +84,8 @@ void instance_clients_line(struct instance *instance, const struct mpslog_line *
 		client = instance_clients_find(instance, line->pid);
 		if (client)
 			has_gone(instance, client);
+	} else if (line->kind == MPSLOG_CLIENT_GONE) {
+		instance->nameless = true;
 	}
 }
 
@@ -79,7 +95,13 @@ void instance_clients_forget(struct instance *instance, int32_t server)
 		if (instance->clients[i].pid > 0 &&
 		    (server == 0 || instance->clients[i].server == server))
 			forget(&instance->clients[i]);
-	instance_use_changed(instance);
+	tell(instance);
+}
+
+void instance_clients_drop(struct instance *instance)
+{
+	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++)
+		forget(&instance->clients[i]);
 }
 
 void instance_clients_prune(struct instance *instance)
@@ -105,4 +127,71 @@ void instance_clients_all(const struct instance *instance, struct instance_hits 
 		if (instance->clients[i].pid > 0)
 			instance_hits_add(ret, instance->clients[i].pid,
 					  instance->clients[i].lease);
+}
+
+/* ---------------------------------------------------------------- those of a lease */
+
+static bool is_of(const struct instance_client *client, const char *lease)
+{
+	return client->pid > 0 && streq(client->lease, lease);
+}
+
+size_t instance_attached(const struct instance *instance, const char *lease, int32_t *pids,
+			 size_t max)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++) {
+		if (!is_of(&instance->clients[i], lease))
+			continue;
+		if (n < max)
+			pids[n] = instance->clients[i].pid;
+		n++;
+	}
+	return n;
+}
+
+/* What MPS wrote before that end comes first: it may be that a fault hit it. */
+static int on_client_end(sd_event_source *source, int fd, uint32_t revents, void *userdata)
+{
+	struct instance_client *client = userdata;
+	struct instance *instance = client->instance;
+	int32_t pid = client->pid;
+
+	(void)fd;
+	(void)revents;
+	(void)sd_event_source_set_enabled(source, SD_EVENT_OFF);
+	output_catch_up(&instance->output);
+	if (client->pid == pid)
+		has_gone(instance, client);
+	return 0;
+}
+
+void instance_watch_attached(struct instance *instance, const char *lease)
+{
+	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++) {
+		struct instance_client *client = &instance->clients[i];
+
+		if (!is_of(client, lease) || client->end)
+			continue;
+		/* When it cannot be watched, MPS's line or the next question tells. */
+		(void)sd_event_add_io(instance->setup.processes->event, &client->end, client->pidfd,
+				      EPOLLIN, on_client_end, client);
+	}
+}
+
+void instance_signal_attached(struct instance *instance, const char *lease, int signal_number)
+{
+	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++) {
+		const struct instance_client *client = &instance->clients[i];
+		struct journal_context context = instance_context(instance, NULL, client->pid);
+
+		if (!is_of(client, lease))
+			continue;
+		context.lease = client->lease;
+		journal_log(LOG_WARNING, &context,
+			    "client %d is attached still and the lease is over: %s", client->pid,
+			    signal_number == SIGKILL ? "SIGKILL" : "SIGTERM");
+		(void)process_signal_pidfd(client->pidfd, signal_number);
+	}
 }

@@ -7,6 +7,7 @@
  *   instance_output.c   what the daemon and its servers say: to the journal, and to the parts
  *   instance_query.c    whether they answer
  *   instance_servers.c  server processes
+ *   instance_warm.c     servers by order: ahead of their clients, and idle ones ended
  *   instance_clients.c  client processes, as MPS reports them
  *   instance_fault.c    GPU faults: whom they hit, how holdouts are made to leave
  *   instance_files.c    the files of the pipe directory
@@ -51,6 +52,8 @@ bool instance_servers_alive(const struct instance *instance);
 bool instance_servers_has(const struct instance *instance, int32_t pid);
 /* Servers that are dying count as lost now. */
 void instance_servers_catch_up(struct instance *instance);
+/* Asks those that were not yet asked to end. */
+void instance_servers_shut_down(struct instance *instance);
 /* A server that could answer for itself; NULL when there is none. */
 const struct instance_server *instance_servers_ready(const struct instance *instance);
 
@@ -60,12 +63,27 @@ void instance_clients_line(struct instance *instance, const struct mpslog_line *
 void instance_clients_add(struct instance *instance, int32_t pid, int32_t server);
 /* Those of a server that is gone; 0: all. */
 void instance_clients_forget(struct instance *instance, int32_t server);
+/* All, and nobody is told: the instance ends. */
+void instance_clients_drop(struct instance *instance);
 /* Forgets those whose process is gone, whatever MPS says. */
 void instance_clients_prune(struct instance *instance);
 size_t instance_clients_count(const struct instance *instance);
 /* Everybody attached now. */
 void instance_clients_all(const struct instance *instance, struct instance_hits *ret);
 struct instance_client *instance_clients_find(struct instance *instance, int32_t pid);
+
+/* instance_warm.c */
+int instance_warm_init(struct instance *instance);
+/* Of a server that was asked to end, the end; or that one came late. */
+void instance_warm_servers_changed(struct instance *instance);
+/* One that was asked to end says that it cannot. */
+void instance_warm_kept(struct instance *instance);
+/* What INSTANCE_END_SERVERS asks for. */
+void instance_warm_end_servers(struct instance *instance);
+/* The daemon is gone, and with it what was under way. */
+void instance_warm_forget(struct instance *instance);
+/* Somebody has a lease, or nobody any more. */
+void instance_warm_use_changed(struct instance *instance);
 
 /* instance_fault.c */
 void instance_fault_line(struct instance *instance, const struct mpslog_line *line);

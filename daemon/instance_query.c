@@ -52,25 +52,3 @@ void instance_query(struct instance *instance)
 			 on_answer, instance) < 0)
 		instance_dispatch(instance, INSTANCE_EVENT_NOT_ASKED, NULL);
 }
-
-static void on_prestarted(const struct command_outcome *outcome, void *userdata)
-{
-	struct instance *instance = userdata;
-
-	(void)outcome;
-	instance->prestarting = false;
-}
-
-void instance_prestart(struct instance *instance, uint32_t uid)
-{
-	char command[CONTROL_COMMAND_SIZE];
-
-	if (instance->fsm.state != INSTANCE_READY || instance->prestarting ||
-	    instance_servers_alive(instance) ||
-	    instance_now_usec(instance) < instance->prestart_after_usec)
-		return;
-	(void)text_format(command, sizeof(command), "start_server -uid %u", uid);
-	instance->prestarting = control_send(&instance->control, command,
-					     instance->setup.config->timeouts.query_usec,
-					     on_prestarted, instance) == 0;
-}

@@ -118,13 +118,14 @@ static void on_server_exit(struct process *process, int status, void *userdata)
 		journal_log(LOG_INFO, &context, "MPS server %d has ended", pid);
 		if (control_lives(instance) && !gone.lost)
 			instance_clients_forget(instance, pid);
-		if (control_lives(instance) && !gone.ready && !gone.lost)
+		if (control_lives(instance) && !gone.ready && !gone.lost && !gone.expected)
 			count_failure(instance, pid);
 	}
 	if (!instance_servers_alive(instance))
 		instance_spawn_again(instance);
-	if (!any_is_ending(instance))
+	if (!any_is_ending(instance) && !instance->ending_servers)
 		instance_dispatch(instance, INSTANCE_EVENT_SERVER_GONE, NULL);
+	instance_warm_servers_changed(instance);
 }
 
 void instance_servers_catch_up(struct instance *instance)
@@ -219,16 +220,27 @@ static void add_server(struct instance *instance, const struct mpslog_line *line
 	if (process_watch(&server->process, instance->setup.processes, line->pid, pidfd,
 			  on_server_exit, server) < 0)
 		forget(server);
+	instance_warm_servers_changed(instance);
 }
 
 /* ---------------------------------------------------------------- what the log says of them */
 
-static void set_expected(struct instance *instance, pid_t pid, bool expected)
+static void set_expected(struct instance *instance, pid_t pid)
 {
 	struct instance_server *server = find_server(instance, pid);
 
 	if (server)
-		server->expected = expected;
+		server->expected = true;
+}
+
+static void set_kept(struct instance *instance, pid_t pid)
+{
+	struct instance_server *server = find_server(instance, pid);
+
+	if (!server)
+		return;
+	server->expected = server->asked = false;
+	instance_warm_kept(instance);
 }
 
 static void set_ready(struct instance *instance, pid_t pid)
@@ -263,10 +275,10 @@ void instance_servers_line(struct instance *instance, const struct mpslog_line *
 		set_ready(instance, line->pid);
 		return;
 	case MPSLOG_SERVER_NOTIFIED:
-		set_expected(instance, line->writer, true);
+		set_expected(instance, line->writer);
 		return;
 	case MPSLOG_SERVER_KEPT:
-		set_expected(instance, line->writer, false);
+		set_kept(instance, line->writer);
 		return;
 	case MPSLOG_SERVER_EXIT:
 		/* Whoever reaches the socket can make the daemon write lines: its commands are
@@ -279,6 +291,24 @@ void instance_servers_line(struct instance *instance, const struct mpslog_line *
 		return;
 	default:
 		return;
+	}
+}
+
+void instance_servers_shut_down(struct instance *instance)
+{
+	char command[CONTROL_COMMAND_SIZE];
+
+	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++) {
+		struct instance_server *server = &instance->servers[i];
+
+		if (!server->instance || server->asked || server->lost)
+			continue;
+		server->asked = server->expected = true;
+		(void)text_format(command, sizeof(command), "shutdown_server %d",
+				  server->process.pid);
+		/* When it cannot be sent or is not heeded, the machine's deadline comes. */
+		(void)control_send(&instance->control, command, instance->settings.start_usec, NULL,
+				   NULL);
 	}
 }
 

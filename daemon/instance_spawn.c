@@ -158,7 +158,7 @@ void instance_spawn(struct instance *instance)
 	(void)sd_event_source_set_enabled(instance->patience, SD_EVENT_OFF);
 	instance->lines = (struct instance_lines){};
 	instance->failure[0] = '\0';
-	instance->no_status = instance->answering = instance->prestarting = false;
+	instance->no_status = instance->nameless = instance->answering = false;
 	instance_fault_forget(instance);
 	if (r == 0) {
 		r = spawn_daemon(instance);

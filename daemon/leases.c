@@ -5,27 +5,24 @@
 
 #include "journal.h"
 #include "leases_parts.h"
+#include "procinfo.h"
 #include "proto.h"
 #include "render.h"
 #include "rundir.h"
 #include "text.h"
 #include "util.h"
 
-/* A wait may end this much late, so that timers can share a wake-up. */
-#define REFRESH_PER_TURN 32
-#define WAIT_ACCURACY_USEC (10 * USEC_PER_MSEC)
-
 struct lease *leases_lease_of(const struct holding *holding)
 {
 	return &holding->leases->table.leases[holding->index];
 }
 
-static struct instance *instance_of(const struct holding *holding)
+struct instance *leases_instance_of(const struct holding *holding)
 {
 	return holding->leases->instances[leases_lease_of(holding)->place];
 }
 
-static uint64_t monotonic_usec(const struct leases *leases)
+uint64_t leases_now_usec(const struct leases *leases)
 {
 	uint64_t usec;
 
@@ -43,17 +40,21 @@ void leases_directory(const struct leases *leases, const struct lease *lease,
 
 /* ---------------------------------------------------------------- answers and events */
 
-static const char *instance_name_of(const struct holding *holding)
+/* NULL for a request without a place, or whose gang is not made yet. */
+static const char *name_of_place(const struct holding *holding)
 {
-	return leases_lease_of(holding)->place == LEASE_NONE ? NULL
-							     : instance_uuid(instance_of(holding));
+	size_t place = leases_lease_of(holding)->place;
+	const struct instance *instance =
+		place == LEASE_NONE ? NULL : holding->leases->instances[place];
+
+	return instance ? instance_name(instance) : NULL;
 }
 
 void leases_log(const struct holding *holding, const char *message)
 {
 	const struct lease *lease = leases_lease_of(holding);
 	struct journal_context context = {
-		.instance = instance_name_of(holding),
+		.instance = name_of_place(holding),
 		.lease = lease->id,
 		.pid = lease->request.pid,
 	};
@@ -62,14 +63,14 @@ void leases_log(const struct holding *holding, const char *message)
 		    message);
 }
 
-static void emit(const struct holding *holding, const char *kind, const char *message)
+void leases_emit(const struct holding *holding, const char *kind, const char *message)
 {
 	const struct lease *lease = leases_lease_of(holding);
 
 	leases_log(holding, message);
 	events_emit(holding->leases->events, &(struct event){
 						     .kind = kind,
-						     .instance = instance_name_of(holding),
+						     .instance = name_of_place(holding),
 						     .lease = lease->id,
 						     .pid = lease->request.pid,
 						     .has_uid = true,
@@ -94,6 +95,16 @@ void leases_tell(struct holding *holding, const char *what, json_t *event, bool 
 	connection_reply(holding->connection, reply, continues);
 }
 
+void leases_tell_queued(struct holding *holding, int position)
+{
+	if (holding->answering && holding->connection)
+		connection_reply(
+			holding->connection,
+			json_pack("{s:s, s:o}", "what", "queued", "lease",
+				  render_waiter(holding->leases, holding->index, position)),
+			true);
+}
+
 void leases_refuse(struct holding *holding, const char *error, json_t *parameters)
 {
 	if (!holding->answering || !holding->connection) {
@@ -106,16 +117,26 @@ void leases_refuse(struct holding *holding, const char *error, json_t *parameter
 
 /* ---------------------------------------------------------------- who may traverse where */
 
-int leases_update_access(struct leases *leases, size_t place)
+/* One uid, or none, is what most places have most of the time: that need not be set again. */
+static bool is_known(const struct leases_access *access, const uid_t *uids, size_t n)
+{
+	return access->known && access->n == n && (n == 0 || access->uid == uids[0]);
+}
+
+int leases_update_access(struct leases *leases, size_t place, bool anew)
 {
 	const struct instance *instance = leases->instances[place];
-	struct journal_context context = {.instance = instance_uuid(instance)};
-	const struct lease_table *table = &leases->table;
+	struct leases_access *access = &leases->access[place];
+	struct journal_context context = {.instance = instance_name(instance)};
 	uid_t uids[LEASE_PLACE_UIDS_MAX];
-	size_t n = lease_place_uids(table, place, uids, ELEMENTSOF(uids));
+	size_t n = lease_place_uids(&leases->table, place, uids, ELEMENTSOF(uids));
 	int r;
 
+	if (!anew && is_known(access, uids, n))
+		return 0;
 	r = rundir_set_access(instance->directory, uids, n);
+	*access = (struct leases_access){
+		.known = r == 0 && n <= 1, .n = n, .uid = n > 0 ? uids[0] : 0};
 	if (r < 0 && r != -ENOENT)
 		journal_log(LOG_ERR, &context, "cannot set the access list of %s: %s",
 			    instance->directory, strerror(-r));
@@ -125,7 +146,7 @@ int leases_update_access(struct leases *leases, size_t place)
 static int update_place(struct leases *leases, size_t place)
 {
 	instance_set_occupied(leases->instances[place], leases->table.places[place].n_leases > 0);
-	return leases_update_access(leases, place);
+	return leases_update_access(leases, place, false);
 }
 
 /* ---------------------------------------------------------------- the life of a holding */
@@ -153,33 +174,49 @@ static void link_holding(struct holding *holding, struct connection *connection)
 	connection->holdings = holding;
 }
 
-void leases_ask_refresh(struct leases *leases)
+void leases_let_go(struct holding *holding)
 {
-	(void)sd_event_source_set_enabled(leases->refresh, SD_EVENT_ONESHOT);
+	unlink_holding(holding);
+	holding->answering = false;
+	process_unwatch(&holding->holder);
+	holding->timer = sd_event_source_disable_unref(holding->timer);
 }
 
-/* Takes the lease out of the table and everything of it away. */
 void leases_finish(struct holding *holding, const char *message)
 {
 	struct leases *leases = holding->leases;
 	struct lease *lease = leases_lease_of(holding);
+	bool was_granted = !lease_is_waiting(lease);
 	size_t index = holding->index, place = lease->place;
 	char directory[PIPE_DIRECTORY_MAX + 1];
 
-	emit(holding, place == LEASE_NONE ? "request-ended" : "lease-ended", message);
+	leases_emit(holding, was_granted ? "lease-ended" : "request-ended", message);
 	leases_directory(leases, lease, directory);
-	unlink_holding(holding);
-	process_unwatch(&holding->holder);
-	sd_event_source_disable_unref(holding->timer);
+	leases->n_draining -= lease->state == LEASE_DRAINING;
+	leases_let_go(holding);
 	*holding = (struct holding){.holder = PROCESS_INIT};
 	lease_end(&leases->table, index);
-	if (place != LEASE_NONE) {
+	if (was_granted) {
 		leases->stats->leases_ended++;
 		rundir_remove_lease(directory);
-		(void)update_place(leases, place);
 	}
+	if (place != LEASE_NONE && leases->instances[place])
+		(void)update_place(leases, place);
 	leases_dispatch(leases);
 	leases_ask_refresh(leases);
+}
+
+/* The holder is gone, or has given it back. */
+static void end(struct holding *holding, const char *why)
+{
+	const struct lease *lease = leases_lease_of(holding);
+
+	if (lease->state == LEASE_GRANTED && !holding->leases->closed && leases_drain(holding, why))
+		return;
+	/* Once more released, or its gone holder's connection: it drains already. */
+	if (lease->state == LEASE_DRAINING && !holding->leases->closed)
+		return;
+	leases_finish(holding, why);
 }
 
 void leases_end(struct leases *leases, size_t index, const char *why)
@@ -187,13 +224,13 @@ void leases_end(struct leases *leases, size_t index, const char *why)
 	struct holding *holding = &leases->holdings[index];
 	const struct lease *lease = leases_lease_of(holding);
 
-	if (lease->state == LEASE_QUEUED && leases->closed)
+	if (lease_is_waiting(lease) && leases->closed)
 		leases_refuse(holding, PROTO_SHUTTING_DOWN, NULL);
 	else
 		leases_tell(holding, "revoked",
 			    render_event(&(struct event){
 				    .kind = "revoked",
-				    .instance = instance_name_of(holding),
+				    .instance = name_of_place(holding),
 				    .lease = lease->id,
 				    .pid = lease->request.pid,
 				    .has_uid = true,
@@ -201,7 +238,7 @@ void leases_end(struct leases *leases, size_t index, const char *why)
 				    .message = why,
 			    }),
 			    false);
-	leases_finish(holding, why);
+	end(holding, why);
 }
 
 static void on_holder_exit(struct process *process, int status, void *userdata)
@@ -211,30 +248,11 @@ static void on_holder_exit(struct process *process, int status, void *userdata)
 
 	(void)process;
 	(void)status;
-	if (leases_lease_of(holding)->state != LEASE_QUEUED) {
-		instance_catch_up(instance_of(holding));
+	if (!lease_is_waiting(leases_lease_of(holding))) {
+		instance_catch_up(leases_instance_of(holding));
 		leases_tell_ahead(holding);
 	}
 	leases_end(leases, holding->index, "its process has ended");
-}
-
-static int on_wait_over(sd_event_source *source, uint64_t usec, void *userdata)
-{
-	struct holding *holding = userdata;
-	struct leases *leases = holding->leases;
-	struct lease_obstacle obstacle;
-	uint64_t waited_usec = monotonic_usec(leases) - holding->asked_usec;
-
-	(void)source;
-	(void)usec;
-	lease_obstacle(&leases->table, holding->index, &obstacle);
-	leases->stats->leases_timed_out++;
-	leases_refuse(holding, PROTO_TIMED_OUT,
-		      json_pack("{s:I, s:s}", "waited_ms",
-				(json_int_t)(waited_usec / USEC_PER_MSEC), "reason",
-				obstacle.reason));
-	leases_finish(holding, "timed out waiting");
-	return 0;
 }
 
 /* ---------------------------------------------------------------- granting */
@@ -250,13 +268,14 @@ static int make_true(struct holding *holding)
 	if (r < 0)
 		return r;
 	leases_directory(leases, lease, directory);
-	return rundir_make_lease(directory, instance_of(holding)->directory, lease->request.uid);
+	return rundir_make_lease(directory, leases_instance_of(holding)->directory,
+				 lease->request.uid);
 }
 
 static void grant(struct holding *holding)
 {
 	struct leases *leases = holding->leases;
-	struct instance *instance = instance_of(holding);
+	struct instance *instance = leases_instance_of(holding);
 	uint32_t uid = leases_lease_of(holding)->request.uid;
 	int r;
 
@@ -265,7 +284,7 @@ static void grant(struct holding *holding)
 	if (r < 0) {
 		leases->stats->leases_refused++;
 		leases_refuse(holding, PROTO_NOT_READY,
-			      json_pack("{s:s, s:s, s:s+%}", "instance", instance_uuid(instance),
+			      json_pack("{s:s, s:s, s:s+%}", "instance", instance_name(instance),
 					"state", instance_state_to_string(instance->fsm.state),
 					"reason", "cannot make the lease's directory: ",
 					strerror(-r), strlen(strerror(-r))));
@@ -273,66 +292,56 @@ static void grant(struct holding *holding)
 		return;
 	}
 	leases->stats->leases_granted++;
-	emit(holding, "lease-granted", "granted");
+	holding->attached_usec = leases_now_usec(leases);
+	leases_emit(holding, "lease-granted", "granted");
 	leases_tell(holding, "granted", NULL, holding->streaming);
 	if (leases->config->prestart)
 		instance_prestart(instance, uid);
+}
+
+/* It has its place, and waits for that to be made ready. */
+static void prepare(struct holding *holding)
+{
+	struct leases *leases = holding->leases;
+	size_t place = leases_lease_of(holding)->place;
+
+	leases->handlers->prepare(place, leases->userdata);
+	if (leases->table.places[place].failed) {
+		leases->stats->leases_refused++;
+		leases_refuse(holding, PROTO_NOT_READY, leases_not_ready(leases, place));
+		leases_finish(holding, leases->table.places[place].closed_reason);
+	} else {
+		instance_set_occupied(leases->instances[place], true);
+	}
+}
+
+static void end_gangs(struct leases *leases)
+{
+	size_t place;
+
+	while ((place = lease_gang_unneeded(&leases->table)) != LEASE_NONE)
+		leases->handlers->end_gang(place, leases->userdata);
 }
 
 /* A grant that fails ends its lease, which asks for this again: that is done here, not deeper. */
 void leases_dispatch(struct leases *leases)
 {
 	size_t index;
+	int r;
 
 	if (leases->dispatching)
 		return;
 	leases->dispatching = true;
-	while (!leases->closed &&
-	       lease_grant_next(&leases->table, clock_usec(CLOCK_REALTIME), &index) == 0)
-		grant(&leases->holdings[index]);
+	while (!leases->closed && (r = lease_grant_next(&leases->table, clock_usec(CLOCK_REALTIME),
+							&index)) != LEASE_NOBODY) {
+		if (r == LEASE_PREPARE)
+			prepare(&leases->holdings[index]);
+		else
+			grant(&leases->holdings[index]);
+	}
+	if (!leases->closed)
+		end_gangs(leases);
 	leases->dispatching = false;
-}
-
-/* To a waiter that wants to know: why it waits and where it stands, when that has changed. */
-static void tell_waiter(struct holding *holding)
-{
-	struct leases *leases = holding->leases;
-	struct lease_obstacle obstacle;
-	int position = lease_position(&leases->table, holding->index);
-	uint32_t reason;
-
-	lease_obstacle(&leases->table, holding->index, &obstacle);
-	reason = text_hash(obstacle.reason);
-	if (position == holding->told_position && reason == holding->told_reason)
-		return;
-	holding->told_position = position;
-	holding->told_reason = reason;
-	leases_tell(holding, "queued", NULL, true);
-}
-
-/* A part of the queue in each turn of the loop, so that others get theirs. */
-static int on_refresh(sd_event_source *source, void *userdata)
-{
-	struct leases *leases = userdata;
-	const struct lease_table *table = &leases->table;
-	int budget = REFRESH_PER_TURN;
-	size_t i = table->queue_head;
-
-	(void)source;
-	while (i != LEASE_NONE && table->leases[i].sequence <= leases->refreshed)
-		i = table->leases[i].next;
-	for (; i != LEASE_NONE && budget-- > 0; i = table->leases[i].next) {
-		leases->refreshed = table->leases[i].sequence;
-		if (leases->holdings[i].streaming)
-			tell_waiter(&leases->holdings[i]);
-	}
-	if (i == LEASE_NONE) {
-		leases->refreshed = 0;
-		if (!leases->refresh_again)
-			return 0;
-		leases->refresh_again = false;
-	}
-	return sd_event_source_set_enabled(leases->refresh, SD_EVENT_ONESHOT);
 }
 
 /* ---------------------------------------------------------------- asking */
@@ -364,37 +373,6 @@ static void refuse_request(struct leases *leases, const struct leases_ask *ask, 
 	connection_error(ask->connection, error, json_pack("{s:s}", "reason", reason));
 }
 
-/* It was not granted at once and will not wait. */
-static void refuse_busy(struct holding *holding)
-{
-	struct leases *leases = holding->leases;
-	struct lease_obstacle obstacle;
-	bool owned;
-
-	lease_obstacle(&leases->table, holding->index, &obstacle);
-	owned = obstacle.n_leases > 0;
-	leases->stats->leases_refused++;
-	leases_refuse(holding, PROTO_BUSY,
-		      json_pack("{s:o, s:o, s:o, s:i}", "reason", render_text(obstacle.reason),
-				"uid", owned ? json_integer(obstacle.uid) : json_null(), "leases",
-				owned ? json_integer(obstacle.n_leases) : json_null(), "position",
-				lease_position(&leases->table, holding->index)));
-	leases_finish(holding, "refused: it would have to wait");
-}
-
-static int start_waiting(struct holding *holding, uint64_t wait_usec)
-{
-	struct leases *leases = holding->leases;
-
-	if (holding->streaming)
-		tell_waiter(holding);
-	if (wait_usec == USEC_INFINITY)
-		return 0;
-	return sd_event_add_time_relative(leases->processes->event, &holding->timer,
-					  CLOCK_MONOTONIC, wait_usec, WAIT_ACCURACY_USEC,
-					  on_wait_over, holding);
-}
-
 static int enter(struct leases *leases, struct leases_ask *ask, size_t index)
 {
 	struct holding *holding = &leases->holdings[index];
@@ -406,7 +384,7 @@ static int enter(struct leases *leases, struct leases_ask *ask, size_t index)
 		.holder = PROCESS_INIT,
 		.answering = true,
 		.streaming = ask->more,
-		.asked_usec = monotonic_usec(leases),
+		.asked_usec = leases_now_usec(leases),
 	};
 	link_holding(holding, ask->connection);
 	if (ask->holder_pidfd < 0)
@@ -440,11 +418,11 @@ void leases_acquire(struct leases *leases, struct leases_ask *ask)
 	r = enter(leases, ask, index);
 	if (r == 0)
 		leases_dispatch(leases);
-	if (r == 0 && holding->leases && leases_lease_of(holding)->state == LEASE_QUEUED) {
+	if (r == 0 && holding->leases && lease_is_waiting(leases_lease_of(holding))) {
 		if (ask->wait_usec == 0)
-			refuse_busy(holding);
+			leases_refuse_busy(holding);
 		else
-			r = start_waiting(holding, ask->wait_usec);
+			r = leases_start_waiting(holding, ask->wait_usec);
 	}
 	if (r < 0) {
 		leases_refuse(holding, PROTO_UNSATISFIABLE,
@@ -455,6 +433,12 @@ void leases_acquire(struct leases *leases, struct leases_ask *ask)
 
 /* ---------------------------------------------------------------- what happens around them */
 
+static void end_with_connection(struct holding *holding)
+{
+	instance_catch_up(leases_instance_of(holding));
+	end(holding, "its connection has ended");
+}
+
 void leases_connection_ended(struct leases *leases, struct connection *connection)
 {
 	while (connection->holdings) {
@@ -463,10 +447,10 @@ void leases_connection_ended(struct leases *leases, struct connection *connectio
 
 		unlink_holding(holding);
 		holding->answering = false;
-		if (lease->state == LEASE_QUEUED)
+		if (lease_is_waiting(lease))
 			leases_finish(holding, "gave up waiting");
 		else if (lease->request.bind == LEASE_BIND_CONNECTION)
-			leases_finish(holding, "its connection has ended");
+			end_with_connection(holding);
 	}
 	(void)leases;
 }
@@ -493,17 +477,32 @@ struct lease_rules leases_rules(const struct config *config)
 	};
 }
 
-int leases_init(struct leases *leases, struct processes *processes, struct stats *stats,
-		struct events *events, const struct config *config)
+/* Where the runtime directory really is, to know it again through other mounts. */
+static void locate(struct leases *leases)
 {
-	struct lease_rules rules = leases_rules(config);
+	_cleanup_free_ char *path = realpath(leases->runtime_directory, NULL);
+	_cleanup_free_ char *mountinfo = NULL;
+
+	if (!path || procinfo_mounts(getpid(), &mountinfo) < 0 ||
+	    mounts_locate(mountinfo, path, &leases->location) < 0)
+		log_warning("cannot find out where %s is mounted; clients in containers that mount "
+			    "a lease's directory at another path are not told apart",
+			    leases->runtime_directory);
+}
+
+int leases_init(struct leases *leases, const struct leases_setup *setup)
+{
+	struct lease_rules rules = leases_rules(setup->config);
 	int r;
 
 	*leases = (struct leases){
-		.processes = processes,
-		.stats = stats,
-		.events = events,
-		.config = config,
+		.processes = setup->processes,
+		.stats = setup->stats,
+		.events = setup->events,
+		.instances = setup->instances,
+		.config = setup->config,
+		.handlers = setup->handlers,
+		.userdata = setup->userdata,
 		.storage = calloc(LEASES_MAX, sizeof(struct lease)),
 		.holdings = calloc(LEASES_MAX, sizeof(struct holding)),
 	};
@@ -511,13 +510,14 @@ int leases_init(struct leases *leases, struct processes *processes, struct stats
 		return -ENOMEM;
 	lease_table_init(&leases->table, leases->storage, &rules);
 	r = text_copy(leases->runtime_directory, sizeof(leases->runtime_directory),
-		      config->runtime_directory);
-	if (r < 0)
-		return r;
-	r = sd_event_add_defer(processes->event, &leases->refresh, on_refresh, leases);
-	if (r < 0)
-		return r;
-	return sd_event_source_set_enabled(leases->refresh, SD_EVENT_OFF);
+		      setup->config->runtime_directory);
+	if (r == 0)
+		r = leases_wait_init(leases);
+	if (r == 0)
+		r = leases_drain_init(leases);
+	if (r == 0)
+		locate(leases);
+	return r;
 }
 
 void leases_done(struct leases *leases)
@@ -527,6 +527,7 @@ void leases_done(struct leases *leases)
 		for (size_t i; (i = lease_first(&leases->table)) != LEASE_NONE;)
 			leases_finish(&leases->holdings[i], "the supervisor ends");
 	leases->refresh = sd_event_source_disable_unref(leases->refresh);
+	leases->drained = sd_event_source_disable_unref(leases->drained);
 	free(TAKE_PTR(leases->storage));
 	free(TAKE_PTR(leases->holdings));
 }

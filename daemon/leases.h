@@ -12,6 +12,7 @@
 #include "events.h"
 #include "instance.h"
 #include "lease.h"
+#include "mounts.h"
 
 struct leases;
 
@@ -24,30 +25,71 @@ struct holding {
 	struct holding *next, *previous; /* of the same connection */
 	bool answering;                  /* a call of the connection waits for more of us */
 	bool streaming;                  /* with `more` */
-	sd_event_source *timer;          /* the wait's end */
+	sd_event_source *timer;          /* the wait's end; while draining, the stragglers' */
 	uint64_t asked_usec;             /* monotonic */
+	uint64_t attached_usec;          /* monotonic: granted, or when a client last attached */
 	int told_position;
 	uint32_t told_reason; /* a hash */
+	bool terminated;      /* while draining: its clients have had SIGTERM */
+	char why[48];         /* it drains */
+};
+
+/* What the owner does for the leases. */
+struct leases_handlers {
+	/* Somebody waits for a place that must be prepared: servers of another user ended, or a
+	 * gang started. May be said again. */
+	void (*prepare)(size_t place, void *userdata);
+	/* Nobody needs the gang any more; leases_gang_gone answers. */
+	void (*end_gang)(size_t place, void *userdata);
+};
+
+/* Whom a place's directory lets in, as it was set last. */
+struct leases_access {
+	bool known; /* nobody, or just uid */
+	size_t n;
+	uid_t uid;
 };
 
 struct leases {
-	struct processes *processes; /* borrowed, like the next four */
+	struct processes *processes; /* borrowed, like the next six */
 	struct stats *stats;
 	struct events *events;
-	struct instance **instances; /* a place of the table each, in order */
+	struct instance **instances; /* by place; NULL for one without an instance */
 	const struct config *config;
+	const struct leases_handlers *handlers;
+	void *userdata;
 	struct lease_table table;
+	struct leases_access access[PLACES_MAX];
 	struct lease *storage;    /* owned; LEASES_MAX */
 	struct holding *holdings; /* owned; LEASES_MAX */
 	sd_event_source *refresh; /* tells waiters what has changed */
-	uint64_t refreshed;       /* how far it has come: a sequence; 0: not under way */
-	bool refresh_again, dispatching;
+	struct {
+		bool under_way, again;
+		bool queue;         /* else it is still with those that have a place */
+		uint64_t sequence;  /* how far it has come */
+		uint64_t turn_usec; /* monotonic: when the last few were told */
+		struct lease_sweep sweep;
+	} round;
+	sd_event_source *drained; /* ends leases whose last client has left */
+	size_t n_draining;
+	bool dispatching;
 	char runtime_directory[PIPE_DIRECTORY_MAX + 1];
-	bool closed; /* shutting down: nothing is granted any more */
+	struct mounts_location location; /* of the runtime directory; path empty: not known */
+	bool closed;                     /* shutting down: nothing is granted any more */
 };
 
-int leases_init(struct leases *leases, struct processes *processes, struct stats *stats,
-		struct events *events, const struct config *config);
+struct leases_setup {
+	struct processes *processes;
+	struct stats *stats;
+	struct events *events;
+	struct instance **instances;
+	const struct config *config;
+	const struct leases_handlers *handlers;
+	void *userdata;
+};
+
+/* All in setup is borrowed. */
+int leases_init(struct leases *leases, const struct leases_setup *setup);
 /* Forgets everything; removes the directories. */
 void leases_done(struct leases *leases);
 
@@ -66,7 +108,8 @@ struct leases_ask {
  * over holder_pidfd. */
 void leases_acquire(struct leases *leases, struct leases_ask *ask);
 
-/* Ends a lease or request; `why` is for the events and for the holder (`revoked`). */
+/* Ends a lease or request; `why` is for the events and for the holder (`revoked`). A lease with
+ * clients drains: it keeps its place, lets nobody new in, and ends with the last of them. */
 void leases_end(struct leases *leases, size_t index, const char *why);
 /* The connection has ended: so do its requests and what is bound to it. */
 void leases_connection_ended(struct leases *leases, struct connection *connection);
@@ -77,6 +120,11 @@ void leases_close(struct leases *leases, const char *why);
 void leases_renew(struct leases *leases, const struct instance *instance);
 /* An instance's admission opened or closed. */
 void leases_place_changed(struct leases *leases, struct instance *instance);
+void leases_servers_changed(struct leases *leases, struct instance *instance);
+/* Clients of an instance have left. */
+void leases_clients_left(struct leases *leases);
+/* A gang that was to end is gone; its place has no instance. */
+void leases_gang_gone(struct leases *leases, size_t place);
 /* Tells holders on the instance that their generation is lost: all, or after a GPU fault those
  * whose clients it hit. Adds to the death whom else it concerns. */
 void leases_interrupt(struct leases *leases, const struct instance *instance,
@@ -84,8 +132,11 @@ void leases_interrupt(struct leases *leases, const struct instance *instance,
 
 /* The id of the lease whose directory the process was started with, seen also through a container's
  * mount; empty when there is none on this instance. */
-void leases_identify(const struct leases *leases, const struct instance *instance, pid_t pid,
+void leases_identify(struct leases *leases, const struct instance *instance, pid_t pid,
 		     char ret_id[static LEASE_ID_SIZE]);
+
+/* Why a lease that is granted or drains is not as it should be; empty when all is well. */
+void leases_describe(const struct leases *leases, size_t index, char reason[static REASON_SIZE]);
 
 /* The directory of a lease. */
 void leases_directory(const struct leases *leases, const struct lease *lease,

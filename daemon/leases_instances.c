@@ -13,17 +13,17 @@
 
 void leases_renew(struct leases *leases, const struct instance *instance)
 {
-	struct journal_context context = {.instance = instance_uuid(instance)};
+	struct journal_context context = {.instance = instance_name(instance)};
 	size_t place = instance->setup.index;
 	char directory[PIPE_DIRECTORY_MAX + 1];
 	int r;
 
-	(void)leases_update_access(leases, place);
-	for (size_t i = lease_first(&leases->table); i != LEASE_NONE;
-	     i = lease_next(&leases->table, i)) {
+	(void)leases_update_access(leases, place, true);
+	for (size_t i = lease_place_first(&leases->table, place); i != LEASE_NONE;
+	     i = lease_place_next(&leases->table, i)) {
 		const struct lease *lease = &leases->table.leases[i];
 
-		if (lease->place != place)
+		if (lease->state != LEASE_GRANTED)
 			continue;
 		leases_directory(leases, lease, directory);
 		r = rundir_renew_lease(directory, instance->directory);
@@ -38,7 +38,10 @@ json_t *leases_not_ready(const struct leases *leases, size_t place)
 {
 	const struct instance *instance = leases->instances[place];
 
-	return json_pack("{s:s, s:s, s:o}", "instance", instance_uuid(instance), "state",
+	if (!instance)
+		return json_pack("{s:s, s:s, s:o}", "instance", "gang", "state", "failed", "reason",
+				 render_text(leases->table.places[place].closed_reason));
+	return json_pack("{s:s, s:s, s:o}", "instance", instance_name(instance), "state",
 			 instance_state_to_string(instance->fsm.state), "reason",
 			 render_text(instance->fsm.reason));
 }
@@ -47,7 +50,8 @@ static size_t find_hopeless(const struct leases *leases, size_t *ret_place, char
 {
 	const struct lease_table *table = &leases->table;
 
-	for (size_t i = table->queue_head; i != LEASE_NONE; i = table->leases[i].next)
+	for (size_t i = lease_waiting_first(table); i != LEASE_NONE;
+	     i = lease_waiting_next(table, i))
 		if (lease_is_hopeless(table, i, ret_place, reason))
 			return i;
 	return LEASE_NONE;
@@ -68,18 +72,45 @@ static void refuse_hopeless(struct leases *leases)
 	}
 }
 
+static void prepare_again(struct leases *leases, size_t index)
+{
+	const struct lease_place *place = &leases->table.places[index];
+
+	/* It opened, and who waits for it was not granted: there is a server of somebody else. */
+	if (place->open && place->n_assigned > 0 && !leases->closed)
+		leases->handlers->prepare(index, leases->userdata);
+}
+
 void leases_place_changed(struct leases *leases, struct instance *instance)
 {
 	struct lease_place *place = &leases->table.places[instance->setup.index];
 	const struct instance_fsm *fsm = &instance->fsm;
 
-	place->open = fsm->state == INSTANCE_READY;
+	place->open = fsm->state == INSTANCE_READY && !place->ending;
 	place->failed = fsm->state == INSTANCE_FAILED;
 	(void)text_format(place->closed_reason, sizeof(place->closed_reason), "%.48s is %s%s%.120s",
-			  instance_uuid(instance), instance_state_to_string(fsm->state),
+			  instance_name(instance), instance_state_to_string(fsm->state),
 			  fsm->reason[0] ? ": " : "", fsm->reason);
 	if (place->failed)
 		refuse_hopeless(leases);
+	leases_dispatch(leases);
+	prepare_again(leases, instance->setup.index);
+	leases_ask_refresh(leases);
+}
+
+void leases_servers_changed(struct leases *leases, struct instance *instance)
+{
+	struct lease_place *place = &leases->table.places[instance->setup.index];
+
+	place->has_server = instance_has_server(instance, &place->server_uid);
+	if (place->n_assigned > 0)
+		leases_dispatch(leases);
+}
+
+void leases_gang_gone(struct leases *leases, size_t place)
+{
+	lease_gang_gone(&leases->table, place);
+	leases->access[place] = (struct leases_access){};
 	leases_dispatch(leases);
 	leases_ask_refresh(leases);
 }
@@ -99,7 +130,7 @@ static json_t *render_interruption(const struct leases *leases, const struct lea
 
 	return render_event(&(struct event){
 		.kind = "interrupted",
-		.instance = instance_uuid(instance),
+		.instance = instance_name(instance),
 		.lease = lease->id,
 		.pid = lease->request.pid,
 		.has_uid = true,
@@ -133,7 +164,7 @@ void leases_tell_ahead(struct holding *holding)
 	leases_tell(holding, "interrupted",
 		    render_event(&(struct event){
 			    .kind = "interrupted",
-			    .instance = instance_uuid(instance),
+			    .instance = instance_name(instance),
 			    .lease = lease->id,
 			    .pid = lease->request.pid,
 			    .has_uid = true,
@@ -154,10 +185,10 @@ static void add_hit_leases(const struct leases *leases, size_t place, struct ins
 	if (death->what == INSTANCE_LOSS_FAULT)
 		return;
 	hits->n_leases = 0;
-	for (size_t i = lease_first(&leases->table);
+	for (size_t i = lease_place_first(&leases->table, place);
 	     i != LEASE_NONE && hits->n_leases < INSTANCE_HITS_MAX;
-	     i = lease_next(&leases->table, i))
-		if (leases->table.leases[i].place == place)
+	     i = lease_place_next(&leases->table, i))
+		if (!lease_is_waiting(&leases->table.leases[i]))
 			(void)text_copy(hits->leases[hits->n_leases++], LEASE_ID_SIZE,
 					leases->table.leases[i].id);
 }
@@ -172,41 +203,70 @@ void leases_interrupt(struct leases *leases, const struct instance *instance,
 
 	events_emit(leases->events, &(struct event){
 					    .kind = "interrupted",
-					    .instance = instance_uuid(instance),
+					    .instance = instance_name(instance),
 					    .generation = instance->fsm.generation,
 					    .cause = instance_loss_to_string(death->what),
 					    .hits = &death->hits,
 					    .message = death->reason,
 				    });
-	for (size_t i = lease_first(&leases->table); i != LEASE_NONE; i = next) {
+	for (size_t i = lease_place_first(&leases->table, place); i != LEASE_NONE; i = next) {
 		const struct lease *lease = &leases->table.leases[i];
 
-		if (lease->place == place && is_hit(death, lease->id))
+		next = lease_place_next(&leases->table, i);
+		if (!lease_is_waiting(lease) && is_hit(death, lease->id))
 			interrupt(&leases->holdings[i], death);
-		next = lease_next(&leases->table, i);
 	}
 }
 
-/* A path is what the process says, and nothing is looked up by it: that could block for as long as
- * its file system likes. */
-void leases_identify(const struct leases *leases, const struct instance *instance, pid_t pid,
+/* What the path is below `directory`, which the other must begin with: the lease; LEASE_NONE. */
+static size_t find_below(const struct leases *leases, const char *directory, const char *path)
+{
+	static const char middle[] = "/lease/";
+	size_t length = strlen(directory);
+
+	if (strncmp(path, directory, length) != 0 || !text_starts_with(path + length, middle))
+		return LEASE_NONE;
+	return lease_find(&leases->table, path + length + strlen(middle));
+}
+
+/* A container mounts the directory anywhere. Nothing is looked up by the path, which is what the
+ * process says: that could block for as long as its file system likes. The kernel's list of its
+ * mounts says what the path names. */
+static size_t find_mounted(const struct leases *leases, pid_t pid, const char *path)
+{
+	_cleanup_free_ char *mountinfo = NULL;
+	struct mounts_location location;
+
+	if (leases->location.path[0] == '\0' || procinfo_mounts(pid, &mountinfo) < 0 ||
+	    mounts_locate(mountinfo, path, &location) < 0 ||
+	    location.major != leases->location.major || location.minor != leases->location.minor)
+		return LEASE_NONE;
+	return find_below(leases, leases->location.path, location.path);
+}
+
+void leases_identify(struct leases *leases, const struct instance *instance, pid_t pid,
 		     char ret_id[static LEASE_ID_SIZE])
 {
-	char directory[PIPE_DIRECTORY_MAX + 1], path[PATH_MAX];
+	const struct lease *lease;
 	struct procinfo info;
+	char path[PATH_MAX];
+	size_t i;
 
 	if (procinfo_read(pid, &info) < 0 ||
 	    procinfo_environment(pid, "CUDA_MPS_PIPE_DIRECTORY", path, sizeof(path)) < 0)
 		return;
-	for (size_t i = lease_first(&leases->table); i != LEASE_NONE;
-	     i = lease_next(&leases->table, i)) {
-		const struct lease *lease = &leases->table.leases[i];
-
-		leases_directory(leases, lease, directory);
-		if (lease->place == instance->setup.index && streq(directory, path) &&
-		    (info.uid == lease->request.uid || info.uid == 0)) {
-			(void)text_copy(ret_id, LEASE_ID_SIZE, lease->id);
-			return;
-		}
-	}
+	i = find_below(leases, leases->runtime_directory, path);
+	if (i == LEASE_NONE)
+		i = find_mounted(leases, pid, path);
+	if (i == LEASE_NONE)
+		return;
+	lease = &leases->table.leases[i];
+	if (lease->place != instance->setup.index || lease_is_waiting(lease) ||
+	    (info.uid != lease->request.uid && info.uid != 0))
+		return;
+	(void)text_copy(ret_id, LEASE_ID_SIZE, lease->id);
+	leases->holdings[i].attached_usec = leases_now_usec(leases);
+	/* One that got in while the lease began to drain. */
+	if (lease->state == LEASE_DRAINING)
+		leases_clients_left(leases);
 }

@@ -1,21 +1,48 @@
 /* SPDX-License-Identifier: MIT */
-/* What leases.c and leases_instances.c give each other; nobody else includes this. */
+/*
+ * What the parts of the leases give each other; nobody else includes this.
+ *
+ *   leases.c            the life of a lease
+ *   leases_wait.c       those who wait: what they are told, and when they have waited enough
+ *   leases_drain.c      leases whose holder is gone and whose clients are not
+ *   leases_instances.c  what happens to instances, as it matters to leases
+ */
 #pragma once
 
 #include "leases.h"
 
 /* leases.c */
 struct lease *leases_lease_of(const struct holding *holding);
+/* Of one that has a place. */
+struct instance *leases_instance_of(const struct holding *holding);
+uint64_t leases_now_usec(const struct leases *leases);
 void leases_log(const struct holding *holding, const char *message);
+void leases_emit(const struct holding *holding, const char *kind, const char *message);
 /* Answers the holding's call, where one waits; event may be NULL and is taken over. A connection
  * that cannot be sent to ends later, from the event loop: the holding stays as it is. */
 void leases_tell(struct holding *holding, const char *what, json_t *event, bool continues);
+void leases_tell_queued(struct holding *holding, int position);
 void leases_refuse(struct holding *holding, const char *error, json_t *parameters);
+/* It has no holder any more: no connection, no process, no timer. */
+void leases_let_go(struct holding *holding);
 /* Takes the lease out of the table and everything of it away. */
 void leases_finish(struct holding *holding, const char *message);
 void leases_dispatch(struct leases *leases);
+/* Sets who may traverse the directory of the place; anew: whatever was set before. */
+int leases_update_access(struct leases *leases, size_t place, bool anew);
+
+/* leases_wait.c */
+int leases_wait_init(struct leases *leases);
 void leases_ask_refresh(struct leases *leases);
-int leases_update_access(struct leases *leases, size_t place);
+/* It was not granted at once: until when it waits, and why. */
+int leases_start_waiting(struct holding *holding, uint64_t wait_usec);
+/* It will not wait. */
+void leases_refuse_busy(struct holding *holding);
+
+/* leases_drain.c */
+int leases_drain_init(struct leases *leases);
+/* A granted lease whose holder is gone: does it drain? Else it has no clients, and can end. */
+bool leases_drain(struct holding *holding, const char *why);
 
 /* leases_instances.c */
 /* The holder has ended while its instance is being ended by force, probably of that: it is told

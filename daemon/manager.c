@@ -35,8 +35,8 @@ static void exit_when_stopped(struct manager *manager)
 {
 	if (!manager->stopping)
 		return;
-	for (size_t i = 0; i < manager->n_instances; i++)
-		if (manager->instances[i]->fsm.state != INSTANCE_STOPPED)
+	for (size_t i = 0; i < PLACES_MAX; i++)
+		if (manager->instances[i] && manager->instances[i]->fsm.state != INSTANCE_STOPPED)
 			return;
 	(void)sd_event_exit(manager->event, 0);
 }
@@ -55,11 +55,12 @@ static void on_changed(struct instance *instance, void *userdata)
 	char message[REASON_SIZE + 64];
 
 	leases_place_changed(&manager->leases, instance);
+	gangs_state_changed(&manager->gangs, instance);
 	(void)text_format(message, sizeof(message), "%s%s%s", instance_state_to_string(fsm->state),
 			  fsm->reason[0] ? ": " : "", fsm->reason);
 	events_emit(&manager->events, &(struct event){
 					      .kind = "instance-state",
-					      .instance = instance_uuid(instance),
+					      .instance = instance_name(instance),
 					      .pid = instance_control_pid(instance),
 					      .generation = fsm->generation,
 					      .message = message,
@@ -83,6 +84,22 @@ static void on_identify(struct instance *instance, pid_t pid, char ret_id[static
 	leases_identify(&manager->leases, instance, pid, ret_id);
 }
 
+static void on_servers_changed(struct instance *instance, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	leases_servers_changed(&manager->leases, instance);
+	gangs_servers_changed(&manager->gangs, instance);
+}
+
+static void on_clients_left(struct instance *instance, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	(void)instance;
+	leases_clients_left(&manager->leases);
+}
+
 static bool on_describe(struct instance *instance, const char *id, uint32_t *ret_uid,
 			const char **ret_name, void *userdata)
 {
@@ -102,7 +119,32 @@ static const struct instance_handlers instance_handlers = {
 	.changed = on_changed,
 	.interrupted = on_interrupted,
 	.identify = on_identify,
+	.servers_changed = on_servers_changed,
+	.clients_left = on_clients_left,
 	.describe = on_describe,
+};
+
+static void on_prepare(size_t place, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	if (place >= DEVICES_MAX)
+		gangs_form(&manager->gangs, place);
+	else
+		instance_end_servers(manager->instances[place],
+				     "the MPS server of another user is ending");
+}
+
+static void on_end_gang(size_t place, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	gangs_end(&manager->gangs, place);
+}
+
+static const struct leases_handlers leases_handlers = {
+	.prepare = on_prepare,
+	.end_gang = on_end_gang,
 };
 
 static void on_call(struct connection *connection, const struct varlink_call *call, void *userdata)
@@ -172,39 +214,53 @@ static void apply_exceptions(const struct manager *manager, size_t device, int *
 	}
 }
 
+static struct instance_setup common_setup(struct manager *manager)
+{
+	return (struct instance_setup){
+		.config = &manager->config,
+		.runtime_directory = manager->config.runtime_directory,
+		.program = manager->program,
+		.processes = &manager->processes,
+		.stats = &manager->stats,
+		.handlers = &instance_handlers,
+		.userdata = manager,
+	};
+}
+
 static int add_instance(struct manager *manager, size_t device)
 {
-	const struct config *config = &manager->config;
-	struct lease_place *place = &manager->leases.table.places[device];
-	int max_clients = config->max_clients, r;
-	bool multi_user = config->multi_user;
+	const struct device *of = &manager->inventory.devices[device];
+	struct instance_setup setup = common_setup(manager);
+	int max_clients = manager->config.max_clients, r;
+	struct lease_place place;
 
-	apply_exceptions(manager, device, &max_clients, &multi_user);
-	r = instance_new(
-		&(struct instance_setup){
-			.index = device,
-			.device = &manager->inventory.devices[device],
-			.config = config,
-			.multi_user = multi_user,
-			.runtime_directory = config->runtime_directory,
-			.program = manager->program,
-			.processes = &manager->processes,
-			.stats = &manager->stats,
-			.handlers = &instance_handlers,
-			.userdata = manager,
-		},
-		&manager->instances[device]);
+	setup.multi_user = manager->config.multi_user;
+	apply_exceptions(manager, device, &max_clients, &setup.multi_user);
+	setup.index = device;
+	setup.name = of->uuid;
+	setup.devices[0] = of;
+	setup.n_devices = 1;
+	r = instance_new(&setup, &manager->instances[device]);
 	if (r < 0)
 		return r;
-	*place = (struct lease_place){
-		.multi_user = multi_user,
+	place = (struct lease_place){
+		.multi_user = setup.multi_user,
+		.mig = of->mig,
 		.max_clients = max_clients,
-		.memory_bytes = manager->inventory.devices[device].memory_bytes,
+		.memory_bytes = of->memory_bytes,
 	};
-	(void)text_copy(place->closed_reason, sizeof(place->closed_reason), "starting");
+	(void)text_copy(place.closed_reason, sizeof(place.closed_reason), "starting");
+	lease_add_place(&manager->leases.table, &place);
 	manager->n_instances++;
-	manager->leases.table.n_places++;
 	return 0;
+}
+
+static int add_gangs(struct manager *manager)
+{
+	struct instance_setup setup = common_setup(manager);
+
+	return gangs_init(&manager->gangs, &manager->leases, manager->instances,
+			  &manager->inventory, &setup);
 }
 
 static int listen_to_clients(struct manager *manager)
@@ -260,7 +316,9 @@ static int start_serving(struct manager *manager, const struct inventory *all)
 			return r;
 		}
 	}
-	r = listen_to_clients(manager);
+	r = add_gangs(manager);
+	if (r == 0)
+		r = listen_to_clients(manager);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < manager->n_instances; i++)
@@ -363,10 +421,12 @@ void manager_reload(struct manager *manager)
 	manager->config.placement = config->placement;
 	manager->config.oversubscribe_threads = config->oversubscribe_threads;
 	manager->config.prestart = config->prestart;
+	manager->config.idle_server_stop_usec = config->idle_server_stop_usec;
 	manager->leases.table.rules = leases_rules(&manager->config);
 	make_policy(manager);
-	for (size_t i = 0; i < manager->n_instances; i++)
-		instance_configure(manager->instances[i], &manager->config);
+	for (size_t i = 0; i < PLACES_MAX; i++)
+		if (manager->instances[i])
+			instance_configure(manager->instances[i], &manager->config);
 	log_info("the configuration was read again; directories, programs, devices, max_clients "
 		 "and multi_user take effect at the next start");
 }
@@ -416,11 +476,16 @@ int manager_new(sd_event *event, const struct config *config, const char *config
 	if (r < 0)
 		return r;
 	r = processes_init(&manager->processes, event);
-	if (r == 0) {
-		r = leases_init(&manager->leases, &manager->processes, &manager->stats,
-				&manager->events, &manager->config);
-		manager->leases.instances = manager->instances;
-	}
+	if (r == 0)
+		r = leases_init(&manager->leases, &(struct leases_setup){
+							  .processes = &manager->processes,
+							  .stats = &manager->stats,
+							  .events = &manager->events,
+							  .instances = manager->instances,
+							  .config = &manager->config,
+							  .handlers = &leases_handlers,
+							  .userdata = manager,
+						  });
 	if (r == 0)
 		r = gpuscan_start(&manager->scan, &manager->processes, manager->smi,
 				  manager->config.timeouts.start_usec * SCAN_TIMEOUT_FACTOR,
@@ -447,7 +512,8 @@ struct manager *manager_free(struct manager *manager)
 		server_done(&manager->server);
 	}
 	leases_done(&manager->leases);
-	for (size_t i = 0; i < manager->n_instances; i++)
+	gangs_done(&manager->gangs);
+	for (size_t i = 0; i < PLACES_MAX; i++)
 		manager->instances[i] = instance_free(manager->instances[i]);
 	processes_done(&manager->processes);
 	rundir_close(&manager->rundir);
@@ -464,7 +530,8 @@ void manager_stop(struct manager *manager)
 		 manager->leases.table.n_queued);
 	gpuscan_cancel(&manager->scan);
 	leases_close(&manager->leases, "the supervisor is stopping");
-	for (size_t i = 0; i < manager->n_instances; i++)
-		instance_stop(manager->instances[i]);
+	for (size_t i = 0; i < PLACES_MAX; i++)
+		if (manager->instances[i])
+			instance_stop(manager->instances[i]);
 	exit_when_stopped(manager);
 }

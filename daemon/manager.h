@@ -11,6 +11,7 @@
 
 #include "config.h"
 #include "events.h"
+#include "gangs.h"
 #include "gpuscan.h"
 #include "instance.h"
 #include "leases.h"
@@ -28,10 +29,11 @@ struct manager {
 	struct processes processes;
 	struct rundir rundir;
 	struct gpuscan scan;
-	struct inventory inventory; /* the devices that are served */
-	struct instance *instances[DEVICES_MAX];
-	size_t n_instances;
+	struct inventory inventory;             /* the devices that are served */
+	struct instance *instances[PLACES_MAX]; /* by place; NULL where there is none */
+	size_t n_instances;                     /* of single devices */
 	struct leases leases;
+	struct gangs gangs;
 	struct events events;
 	struct server server;
 	char program[CONFIG_TEXT_SIZE], smi[CONFIG_TEXT_SIZE];

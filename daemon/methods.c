@@ -247,6 +247,7 @@ static int prepare_ask(struct request *request, const struct acquire *acquire,
 					       ? request->connection->peer.pid
 					       : 0,
 				.bind = (enum lease_bind)acquire->bind,
+				.n_devices = (int)acquire->count,
 				.clients = (int)acquire->clients,
 				.threads_percent = (int)acquire->threads_percent,
 				.memory_bytes = acquire->memory_bytes,
@@ -277,12 +278,6 @@ static void acquire_lease(struct request *request)
 		return;
 	if (request->manager->stopping) {
 		fail(request, PROTO_SHUTTING_DOWN, NULL);
-		return;
-	}
-	if (acquire.count > 1) {
-		fail(request, PROTO_UNSATISFIABLE,
-		     json_pack("{s:s}", "reason",
-			       "this version leases one device at a time, not several"));
 		return;
 	}
 	if (prepare_ask(request, &acquire, &ask) == 0)
@@ -318,17 +313,11 @@ static void release_lease(struct request *request)
 
 static void list_leases(struct request *request)
 {
-	const struct leases *leases = &request->manager->leases;
-	json_t *list = json_array();
-
-	if (read_parameters(request, NULL, 0, NULL) < 0) {
-		json_decref(list);
+	if (read_parameters(request, NULL, 0, NULL) < 0)
 		return;
-	}
-	for (size_t i = lease_first(&leases->table); i != LEASE_NONE;
-	     i = lease_next(&leases->table, i))
-		json_array_append_new(list, render_lease(leases, i));
-	connection_reply(request->connection, json_pack("{s:o}", "leases", list), false);
+	connection_reply(request->connection,
+			 json_pack("{s:o}", "leases", render_leases(&request->manager->leases)),
+			 false);
 }
 
 static void get_status(struct request *request)
@@ -340,9 +329,10 @@ static void get_status(struct request *request)
 		json_decref(instances);
 		return;
 	}
-	for (size_t i = 0; i < manager->n_instances; i++)
-		json_array_append_new(instances,
-				      render_instance(&manager->leases, manager->instances[i]));
+	for (size_t i = 0; i < PLACES_MAX; i++)
+		if (manager->instances[i])
+			json_array_append_new(instances, render_instance(&manager->leases,
+									 manager->instances[i]));
 	connection_reply(request->connection,
 			 json_pack("{s:s, s:i, s:I, s:o, s:o}", "version", MPS_SUPERVISOR_VERSION,
 				   "pid", (int)getpid(), "started_usec",

@@ -158,17 +158,6 @@ static json_t *render_suspects(const struct instance *instance)
 	return suspects;
 }
 
-static int count_waiting(const struct leases *leases, size_t place)
-{
-	const struct lease_table *table = &leases->table;
-	int n = 0;
-
-	for (size_t i = lease_first(table); i != LEASE_NONE; i = lease_next(table, i))
-		n += table->leases[i].state == LEASE_QUEUED &&
-		     device_set_has(&table->leases[i].request.candidates, place);
-	return n;
-}
-
 static json_t *render_place(const struct leases *leases, size_t index)
 {
 	const struct lease_place *place = &leases->table.places[index];
@@ -176,24 +165,52 @@ static json_t *render_place(const struct leases *leases, size_t index)
 
 	return json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:I}", "uid",
 			 owned ? json_integer(place->uid) : json_null(), "max_clients",
-			 place->max_clients, "leases", place->n_leases, "waiting",
-			 count_waiting(leases, index), "clients_reserved", place->clients,
-			 "threads_reserved_percent", place->threads_percent,
+			 place->max_clients, "leases", place->n_leases - place->n_assigned,
+			 "waiting", lease_place_waiting(&leases->table, index), "clients_reserved",
+			 place->clients, "threads_reserved_percent", place->threads_percent,
 			 "memory_reserved_bytes", (json_int_t)place->memory_reserved_bytes);
+}
+
+static json_t *render_devices(const struct instance *instance)
+{
+	json_t *devices = json_array();
+
+	for (size_t i = 0; i < instance->setup.n_devices; i++)
+		json_array_append_new(devices, render_device(instance->setup.devices[i]));
+	return devices;
+}
+
+static const char *kind_of(const struct instance *instance)
+{
+	if (instance_is_gang(instance))
+		return "gang";
+	return instance->setup.devices[0]->mig ? "mig" : "gpu";
+}
+
+/* Of one below a gang that is ready itself, that it is kept empty. */
+static json_t *render_reason(const struct leases *leases, const struct instance *instance)
+{
+	size_t gang = leases->table.places[instance->setup.index].gang;
+	char reason[REASON_SIZE];
+
+	if (instance->fsm.reason[0] || gang == LEASE_NONE || !leases->instances[gang])
+		return text_or_null(instance->fsm.reason);
+	(void)text_format(reason, sizeof(reason), "held empty for %s",
+			  instance_name(leases->instances[gang]));
+	return json_string(reason);
 }
 
 json_t *render_instance(const struct leases *leases, const struct instance *instance)
 {
 	const struct instance_fsm *fsm = &instance->fsm;
-	const struct device *device = instance->setup.device;
 	_cleanup_json_ json_t *place = render_place(leases, instance->setup.index);
 	json_t *json;
 
-	json = json_pack("{s:s, s:s, s:[o], s:s, s:o, s:b, s:I, s:I, s:b, s:o, s:o, s:o, s:I, "
+	json = json_pack("{s:s, s:s, s:o, s:s, s:o, s:b, s:I, s:I, s:b, s:o, s:o, s:o, s:I, "
 			 "s:o, s:o}",
-			 "name", device->uuid, "kind", device->mig ? "mig" : "gpu", "devices",
-			 render_device(device), "state", instance_state_to_string(fsm->state),
-			 "reason", text_or_null(fsm->reason), "held", 0, "since_usec",
+			 "name", instance_name(instance), "kind", kind_of(instance), "devices",
+			 render_devices(instance), "state", instance_state_to_string(fsm->state),
+			 "reason", render_reason(leases, instance), "held", 0, "since_usec",
 			 (json_int_t)instance->since_usec, "generation",
 			 (json_int_t)fsm->generation, "multi_user", instance->setup.multi_user,
 			 "control_pid", number_or_null(instance_control_pid(instance)), "servers",
@@ -204,23 +221,30 @@ json_t *render_instance(const struct leases *leases, const struct instance *inst
 	return json;
 }
 
-/* MPS takes whole mebibytes or gibibytes; the ordinal is the client's own, which is 0. */
-static void memory_limit(int64_t bytes, char *buffer, size_t size)
+/* MPS takes whole mebibytes or gibibytes, for each device by the client's own ordinal. */
+static void memory_limit(int64_t bytes, size_t n_devices, char *buffer, size_t size)
 {
-	if (bytes % GIBIBYTE == 0)
-		(void)text_format(buffer, size, "0=%lldG", (long long)(bytes / GIBIBYTE));
-	else
-		(void)text_format(buffer, size, "0=%lldM", (long long)(bytes / MEBIBYTE));
+	bool whole = bytes % GIBIBYTE == 0;
+	size_t length = 0;
+
+	for (size_t i = 0; i < n_devices; i++) {
+		(void)text_format(buffer + length, size - length, "%s%zu=%lld%c", i > 0 ? "," : "",
+				  i, (long long)(bytes / (whole ? GIBIBYTE : MEBIBYTE)),
+				  whole ? 'G' : 'M');
+		length = strlen(buffer);
+	}
 }
 
 /* What the job's environment must hold. */
 static json_t *render_environment(const struct lease *lease, const char *directory,
-				  const char *uuid)
+				  const struct instance *instance)
 {
+	/* The devices as the daemon shows them. */
+	const char *uuids = strchr(instance->device_variable, '=') + 1;
 	json_t *environment =
 		json_pack("{s:s, s:s, s:s}", "CUDA_MPS_PIPE_DIRECTORY", directory,
-			  "CUDA_VISIBLE_DEVICES", uuid, "MPS_SUPERVISOR_LEASE", lease->id);
-	char value[32];
+			  "CUDA_VISIBLE_DEVICES", uuids, "MPS_SUPERVISOR_LEASE", lease->id);
+	char value[GANG_DEVICES_MAX * 32];
 
 	if (lease->request.threads_percent > 0) {
 		(void)text_format(value, sizeof(value), "%d", lease->request.threads_percent);
@@ -228,39 +252,51 @@ static json_t *render_environment(const struct lease *lease, const char *directo
 				    json_string(value));
 	}
 	if (lease->request.memory_bytes > 0) {
-		memory_limit(lease->request.memory_bytes, value, sizeof(value));
+		memory_limit(lease->request.memory_bytes, instance->setup.n_devices, value,
+			     sizeof(value));
 		json_object_set_new(environment, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
 				    json_string(value));
 	}
 	return environment;
 }
 
-static void add_place_of_lease(json_t *json, const struct leases *leases, const struct lease *lease)
+static json_t *render_uuids(const struct instance *instance)
 {
+	json_t *uuids = json_array();
+
+	for (size_t i = 0; i < instance->setup.n_devices; i++)
+		json_array_append_new(uuids, json_string(instance->setup.devices[i]->uuid));
+	return uuids;
+}
+
+static void add_place_of_lease(json_t *json, const struct leases *leases, size_t index)
+{
+	const struct lease *lease = &leases->table.leases[index];
 	const struct instance *instance = leases->instances[lease->place];
-	const char *uuid = instance->setup.device->uuid;
-	char directory[PIPE_DIRECTORY_MAX + 1];
+	char directory[PIPE_DIRECTORY_MAX + 1], reason[REASON_SIZE];
 
 	leases_directory(leases, lease, directory);
-	json_object_set_new(json, "instance", json_string(uuid));
-	json_object_set_new(json, "devices", json_pack("[s]", uuid));
+	leases_describe(leases, index, reason);
+	json_object_set_new(json, "instance", json_string(instance_name(instance)));
+	json_object_set_new(json, "devices", render_uuids(instance));
 	json_object_set_new(json, "pipe_directory", json_string(directory));
-	json_object_set_new(json, "environment", render_environment(lease, directory, uuid));
+	json_object_set_new(json, "environment", render_environment(lease, directory, instance));
 	json_object_set_new(json, "attached", render_attached(instance, lease->id));
 	json_object_set_new(json, "generation", json_integer((json_int_t)instance->fsm.generation));
 	json_object_set_new(json, "granted_usec", json_integer((json_int_t)lease->granted_usec));
+	json_object_set_new(json, "reason", text_or_null(reason));
 }
 
-static void add_wait_of_lease(json_t *json, const struct leases *leases, size_t index)
+static void add_wait_of_lease(json_t *json, const struct leases *leases, size_t index, int position)
 {
 	struct lease_obstacle obstacle;
 
 	lease_obstacle(&leases->table, index, &obstacle);
-	json_object_set_new(json, "position", json_integer(lease_position(&leases->table, index)));
-	json_object_set_new(json, "reason", json_string(obstacle.reason));
+	json_object_set_new(json, "position", json_integer(position));
+	json_object_set_new(json, "reason", render_text(obstacle.reason));
 }
 
-json_t *render_lease(const struct leases *leases, size_t index)
+static json_t *render_at(const struct leases *leases, size_t index, int position)
 {
 	const struct lease *lease = &leases->table.leases[index];
 	const struct lease_request *request = &lease->request;
@@ -279,11 +315,39 @@ json_t *render_lease(const struct leases *leases, size_t index)
 			 "position", "reason");
 	if (!json)
 		return NULL;
-	if (lease->state == LEASE_QUEUED)
-		add_wait_of_lease(json, leases, index);
+	if (lease_is_waiting(lease))
+		add_wait_of_lease(json, leases, index, position);
 	else
-		add_place_of_lease(json, leases, lease);
+		add_place_of_lease(json, leases, index);
 	return json;
+}
+
+json_t *render_lease(const struct leases *leases, size_t index)
+{
+	bool waits = lease_is_waiting(&leases->table.leases[index]);
+
+	return render_at(leases, index, waits ? lease_position(&leases->table, index) : 0);
+}
+
+json_t *render_waiter(const struct leases *leases, size_t index, int position)
+{
+	return render_at(leases, index, position);
+}
+
+json_t *render_leases(const struct leases *leases)
+{
+	const struct lease_table *table = &leases->table;
+	struct lease_sweep sweep = {};
+	json_t *list = json_array();
+
+	for (size_t i = lease_first(table); i != LEASE_NONE; i = lease_next(table, i))
+		if (!lease_is_waiting(&table->leases[i]))
+			json_array_append_new(list, render_at(leases, i, 0));
+	for (size_t i = lease_waiting_first(table); i != LEASE_NONE;
+	     i = lease_waiting_next(table, i))
+		json_array_append_new(list,
+				      render_at(leases, i, lease_sweep_position(&sweep, table, i)));
+	return list;
 }
 
 json_t *render_event(const struct event *event)

@@ -10,6 +10,8 @@
 #include "util.h"
 
 #define ACCEPTS_PER_TURN 64
+/* Many may end at once, and with each a lease: others get their turn in between. */
+#define ENDED_PER_TURN 16
 #define PAUSE_USEC (100 * USEC_PER_MSEC)
 #define DESCRIPTORS_RESERVED ((rlim_t)1024)
 
@@ -24,7 +26,11 @@ static void on_ending(struct connection *connection, void *userdata)
 {
 	struct server *server = userdata;
 
-	(void)connection;
+	if (server->last_ended)
+		server->last_ended->next_ended = connection;
+	else
+		server->first_ended = connection;
+	server->last_ended = connection;
 	(void)sd_event_source_set_enabled(server->sweep, SD_EVENT_ONESHOT);
 }
 
@@ -32,6 +38,69 @@ static const struct connection_handlers connection_handlers = {
 	.call = on_call,
 	.ending = on_ending,
 };
+
+/* ---------------------------------------------------------------- users */
+
+static struct server_user **bucket_of(struct server *server, uid_t uid)
+{
+	return &server->users[uid % SERVER_USER_BUCKETS];
+}
+
+/* Counts one more connection of the user. NULL: out of memory. */
+static struct server_user *user_take(struct server *server, uid_t uid)
+{
+	struct server_user **bucket = bucket_of(server, uid), *user = *bucket;
+
+	while (user && user->uid != uid)
+		user = user->next;
+	if (!user) {
+		user = malloc(sizeof(*user));
+		if (!user)
+			return NULL;
+		*user = (struct server_user){.next = *bucket, .uid = uid};
+		*bucket = user;
+	}
+	user->n_connections++;
+	return user;
+}
+
+static void user_drop(struct server *server, struct server_user *user)
+{
+	struct server_user **link = bucket_of(server, user->uid);
+
+	if (--user->n_connections > 0)
+		return;
+	while (*link != user)
+		link = &(*link)->next;
+	*link = user->next;
+	free(user);
+}
+
+/* No user can have all connections: an administrator still gets in. */
+static int admit(struct server *server, struct connection *connection)
+{
+	struct server_user *user = user_take(server, connection->peer.uid);
+
+	if (!user)
+		return -ENOMEM;
+	if (user->uid != 0 && user->n_connections > server->max_connections / 2) {
+		user_drop(server, user);
+		return -EUSERS;
+	}
+	connection->user = user;
+	return 0;
+}
+
+/* ---------------------------------------------------------------- connections */
+
+static void link_connection(struct server *server, struct connection *connection)
+{
+	connection->next = server->first;
+	if (server->first)
+		server->first->previous = connection;
+	server->first = connection;
+	server->n_connections++;
+}
 
 static void unlink_connection(struct server *server, struct connection *connection)
 {
@@ -44,34 +113,29 @@ static void unlink_connection(struct server *server, struct connection *connecti
 	server->n_connections--;
 }
 
-static void dispose(struct server *server, struct connection *connection)
+/* There is one. */
+static void dispose_first_ended(struct server *server)
 {
+	struct connection *connection = server->first_ended;
+
+	server->first_ended = connection->next_ended;
+	if (!server->first_ended)
+		server->last_ended = NULL;
 	server->handlers->ended(connection, server->userdata);
 	unlink_connection(server, connection);
+	user_drop(server, connection->user);
 	(void)connection_free(connection);
 }
 
 static int on_sweep(sd_event_source *source, void *userdata)
 {
 	struct server *server = userdata;
-	struct connection *next;
 
-	(void)source;
-	for (struct connection *c = server->first; c; c = next) {
-		next = c->next;
-		if (c->ended)
-			dispose(server, c);
-	}
+	for (int i = 0; i < ENDED_PER_TURN && server->first_ended; i++)
+		dispose_first_ended(server);
+	if (server->first_ended)
+		(void)sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 	return 0;
-}
-
-static size_t count_of(const struct server *server, uid_t uid)
-{
-	size_t n = 0;
-
-	for (const struct connection *c = server->first; c; c = c->next)
-		n += c->peer.uid == uid;
-	return n;
 }
 
 /* Descriptors for a connection and the pidfd of its peer, and some are for everything else. */
@@ -100,18 +164,12 @@ static void take_connection(struct server *server, int fd)
 		server->stats->connections_refused++;
 		return;
 	}
-	/* No user can have them all: an administrator still gets in. */
-	if (connection->peer.uid != 0 &&
-	    count_of(server, connection->peer.uid) >= server->max_connections / 2) {
+	if (admit(server, connection) < 0) {
 		server->stats->connections_refused++;
 		(void)connection_free(connection);
 		return;
 	}
-	connection->next = server->first;
-	if (server->first)
-		server->first->previous = connection;
-	server->first = connection;
-	server->n_connections++;
+	link_connection(server, connection);
 	server->stats->connections_accepted++;
 }
 
@@ -188,10 +246,10 @@ int server_init(struct server *server, sd_event *event, int fd,
 
 void server_done(struct server *server)
 {
-	while (server->first) {
-		connection_end(server->first);
-		dispose(server, server->first);
-	}
+	for (struct connection *c = server->first; c; c = c->next)
+		connection_end(c);
+	while (server->first_ended)
+		dispose_first_ended(server);
 	server->io = sd_event_source_disable_unref(server->io);
 	server->sweep = sd_event_source_disable_unref(server->sweep);
 	server->pause = sd_event_source_disable_unref(server->pause);

@@ -6,6 +6,14 @@
 #include "stats.h"
 
 #define SERVER_CONNECTIONS_MAX 16384
+#define SERVER_USER_BUCKETS 256
+
+/* Who is connected, as long as they are. */
+struct server_user {
+	struct server_user *next; /* in its bucket */
+	uid_t uid;
+	size_t n_connections;
+};
 
 struct server_handlers {
 	/* As for a connection. */
@@ -20,6 +28,8 @@ struct server {
 	int fd; /* owned */
 	sd_event_source *io, *sweep, *pause;
 	struct connection *first;
+	struct connection *first_ended, *last_ended;    /* to be freed in this order */
+	struct server_user *users[SERVER_USER_BUCKETS]; /* owned */
 	size_t n_connections, max_connections;
 	const struct server_handlers *handlers;
 	void *userdata;

@@ -8,6 +8,11 @@
 #define PIPE_DIRECTORY_MAX 87
 
 #define DEVICES_MAX 256
+/* A gang has two devices or more. */
+#define GANGS_MAX (DEVICES_MAX / 2)
+#define GANG_DEVICES_MAX 64
+/* A place of its own for each device and each gang. */
+#define PLACES_MAX (DEVICES_MAX + GANGS_MAX)
 #define DEVICE_UUID_SIZE 64
 #define LEASE_ID_SIZE 9
 #define LEASE_NAME_SIZE 128

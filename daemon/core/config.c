@@ -61,6 +61,7 @@ static const struct option options[] = {
 	SECONDS("timeouts.fault_grace", timeouts.fault_grace_usec, 0, "30"),
 	SECONDS("timeouts.reclaim", timeouts.reclaim_usec, 0, "30"),
 	SECONDS("timeouts.straggler_grace", timeouts.straggler_grace_usec, 0, "60"),
+	SECONDS("timeouts.attach_grace", timeouts.attach_grace_usec, 0, "10"),
 	SECONDS("timeouts.wait", timeouts.wait_usec, 0, "0"),
 	SECONDS("health.interval", health.interval_usec, 0.1, "10"),
 	SECONDS("health.idle_interval", health.idle_interval_usec, 0.1, "60"),

@@ -62,7 +62,7 @@ struct config {
 	} access;
 	struct {
 		uint64_t start_usec, query_usec, stop_usec, fault_grace_usec, reclaim_usec;
-		uint64_t straggler_grace_usec;
+		uint64_t straggler_grace_usec, attach_grace_usec;
 		uint64_t wait_usec; /* 0: for ever */
 	} timeouts;
 	struct {

@@ -170,8 +170,11 @@ static void on_starting_deadline(struct step *step)
 		fsm_set_deadline(step, fsm->limit_usec - step->now_usec);
 		return;
 	}
-	(void)text_format(why, sizeof(why), "not ready after %g s",
-			  (double)step->settings->start_usec / 1e6);
+	if (fsm->server_ending)
+		(void)text_copy(why, sizeof(why), "its MPS server does not end");
+	else
+		(void)text_format(why, sizeof(why), "not ready after %g s",
+				  (double)step->settings->start_usec / 1e6);
 	if (fsm->alive)
 		fsm_enter_stopping(step, why, STEP_KILL);
 	else
@@ -355,6 +358,17 @@ static void on_recycle(struct step *step)
 }
 
 /* Until the server is quite gone its control daemon sends newcomers to it: nobody is let in. */
+static void await_server_end(struct step *step, const char *reason)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	fsm_set_state(step, INSTANCE_STARTING, reason);
+	fsm->server_ending = true;
+	fsm->limit_usec = step->now_usec + step->settings->start_usec;
+	fsm->probe_delay_usec = PROBE_MIN_USEC;
+	fsm_set_deadline(step, step->settings->start_usec);
+}
+
 static void on_server_lost(struct step *step)
 {
 	struct instance_fsm *fsm = step->fsm;
@@ -362,13 +376,28 @@ static void on_server_lost(struct step *step)
 	if (!fsm->alive || fsm->state == INSTANCE_STARTING || fsm->state == INSTANCE_STOPPING)
 		return;
 	lose_generation(step);
-	if (fsm->state != INSTANCE_READY)
-		return;
-	fsm_set_state(step, INSTANCE_STARTING, "its MPS server is ending");
-	fsm->server_ending = true;
-	fsm->limit_usec = step->now_usec + step->settings->start_usec;
-	fsm->probe_delay_usec = PROBE_MIN_USEC;
-	fsm_set_deadline(step, step->settings->start_usec);
+	if (fsm->state == INSTANCE_READY)
+		await_server_end(step, "its MPS server is ending");
+}
+
+/* Asked again, for it has clients still, a server gets more time: theirs. */
+static void extend_server_end(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	fsm->limit_usec = MIN(step->now_usec + step->settings->start_usec,
+			      fsm->since_usec + step->settings->server_end_usec);
+	fsm_set_deadline(step, fsm->limit_usec - MIN(fsm->limit_usec, step->now_usec));
+}
+
+static void on_end_servers(struct step *step)
+{
+	if (step->fsm->state == INSTANCE_STARTING && step->fsm->server_ending) {
+		extend_server_end(step);
+	} else if (step->fsm->state == INSTANCE_READY) {
+		await_server_end(step, step->reason);
+		step->effects |= INSTANCE_END_SERVERS;
+	}
 }
 
 static void on_server_gone(struct step *step)
@@ -457,6 +486,9 @@ static void on_event(struct step *step, enum instance_event event)
 		return;
 	case INSTANCE_EVENT_SERVER_LOST:
 		on_server_lost(step);
+		return;
+	case INSTANCE_EVENT_END_SERVERS:
+		on_end_servers(step);
 		return;
 	case INSTANCE_EVENT_SERVER_GONE:
 		on_server_gone(step);

@@ -35,6 +35,7 @@ struct instance_settings {
 	uint64_t wedge_grace_usec;   /* for the clients of a daemon that does not answer */
 	uint64_t failed_retry_usec;  /* 0: never */
 	uint64_t fault_grace_usec;   /* for the clients that a fault hit to leave by themselves */
+	uint64_t server_end_usec;    /* for servers that are ended by order, and have clients */
 	unsigned int misses;         /* unanswered queries that make it unresponsive */
 	struct backoff_settings backoff;
 };
@@ -53,7 +54,9 @@ enum instance_event {
 	INSTANCE_EVENT_TIMED_OUT,    /* it had no answer in time */
 	INSTANCE_EVENT_DIED,         /* the control daemon is gone; with a reason */
 	INSTANCE_EVENT_SERVER_LOST,  /* a server that had clients is gone; with a reason */
-	INSTANCE_EVENT_SERVER_GONE,  /* no process of a lost server is left */
+	INSTANCE_EVENT_END_SERVERS,  /* by order, for nobody has a lease; with a reason. Once more:
+				      * they have clients all the same */
+	INSTANCE_EVENT_SERVER_GONE,  /* no process of a lost or ended server is left */
 	INSTANCE_EVENT_SERVERS_FAIL, /* servers fail again and again; with a reason */
 	INSTANCE_EVENT_SOCKET_LOST,  /* its socket was removed or replaced; with a reason */
 	INSTANCE_EVENT_FAULT,        /* a server says that it handles a fatal GPU error */
@@ -79,6 +82,7 @@ enum instance_effect {
 	INSTANCE_TERMINATE_HOLDOUTS = 1 << 11, /* through MPS */
 	INSTANCE_TERM_HOLDOUTS = 1 << 12,
 	INSTANCE_KILL_HOLDOUTS = 1 << 13,
+	INSTANCE_END_SERVERS = 1 << 14, /* ask them to; answered by SERVER_GONE */
 };
 
 struct instance_fsm {
@@ -96,7 +100,7 @@ struct instance_fsm {
 	bool occupied;      /* somebody has a lease */
 	bool attached;      /* somebody is, or may be, a client */
 	bool untold;        /* a generation is lost to a fault, and nobody has been told yet */
-	bool server_ending; /* a lost server is on its way out, and might still get clients */
+	bool server_ending; /* a server is on its way out, and might still get clients */
 	bool give_up;       /* fail instead of starting again */
 	bool recycled;      /* being ended by order, to be started again */
 	bool victims_gone;

@@ -56,6 +56,8 @@ const char *instance_event_to_string(enum instance_event event)
 		return "died";
 	case INSTANCE_EVENT_SERVER_LOST:
 		return "server-lost";
+	case INSTANCE_EVENT_END_SERVERS:
+		return "end-servers";
 	case INSTANCE_EVENT_SERVER_GONE:
 		return "server-gone";
 	case INSTANCE_EVENT_SERVERS_FAIL:

@@ -3,8 +3,15 @@
 
 #include <assert.h>
 
+#include "lease_parts.h"
 #include "placement.h"
 #include "text.h"
+
+static const struct lease_place no_place = {
+	.gang = LEASE_NONE,
+	.first = LEASE_NONE,
+	.last = LEASE_NONE,
+};
 
 void lease_table_init(struct lease_table *table, struct lease *leases,
 		      const struct lease_rules *rules)
@@ -13,9 +20,20 @@ void lease_table_init(struct lease_table *table, struct lease *leases,
 	table->leases = leases;
 	table->rules = *rules;
 	table->free_head = LEASE_NONE;
-	table->queue_head = LEASE_NONE;
-	table->queue_tail = LEASE_NONE;
 	table->next_sequence = 1;
+	for (size_t i = 0; i < LEASES_BUCKETS; i++)
+		table->buckets[i] = LEASE_NONE;
+	for (size_t i = 0; i < PLACES_MAX; i++)
+		table->places[i] = no_place;
+	lease_queue_init(table);
+}
+
+void lease_add_place(struct lease_table *table, const struct lease_place *place)
+{
+	struct lease_place *added = &table->places[table->n_places++];
+
+	*added = *place;
+	added->gang = added->first = added->last = LEASE_NONE;
 }
 
 static size_t take_free(struct lease_table *table)
@@ -29,34 +47,40 @@ static size_t take_free(struct lease_table *table)
 	return table->top < LEASES_MAX ? table->top++ : LEASE_NONE;
 }
 
-static void enqueue(struct lease_table *table, size_t index)
-{
-	struct lease *lease = &table->leases[index];
+/* ---------------------------------------------------------------- ids */
 
-	lease->next = LEASE_NONE;
-	lease->previous = table->queue_tail;
-	if (table->queue_tail != LEASE_NONE)
-		table->leases[table->queue_tail].next = index;
-	else
-		table->queue_head = index;
-	table->queue_tail = index;
-	table->n_queued++;
+static size_t *bucket_of(struct lease_table *table, const char *id)
+{
+	return &table->buckets[text_hash(id) % LEASES_BUCKETS];
 }
 
-static void dequeue(struct lease_table *table, size_t index)
+static void remember_id(struct lease_table *table, size_t index)
 {
-	struct lease *lease = &table->leases[index];
+	size_t *bucket = bucket_of(table, table->leases[index].id);
 
-	if (lease->previous != LEASE_NONE)
-		table->leases[lease->previous].next = lease->next;
-	else
-		table->queue_head = lease->next;
-	if (lease->next != LEASE_NONE)
-		table->leases[lease->next].previous = lease->previous;
-	else
-		table->queue_tail = lease->previous;
-	table->n_queued--;
+	table->leases[index].same_bucket = *bucket;
+	*bucket = index;
 }
+
+static void forget_id(struct lease_table *table, size_t index)
+{
+	size_t *link = bucket_of(table, table->leases[index].id);
+
+	while (*link != index)
+		link = &table->leases[*link].same_bucket;
+	*link = table->leases[index].same_bucket;
+}
+
+size_t lease_find(const struct lease_table *table, const char *id)
+{
+	size_t i = table->buckets[text_hash(id) % LEASES_BUCKETS];
+
+	while (i != LEASE_NONE && !streq(table->leases[i].id, id))
+		i = table->leases[i].same_bucket;
+	return i;
+}
+
+/* ---------------------------------------------------------------- asking */
 
 static int count_of_user(const struct lease_table *table, uint32_t uid)
 {
@@ -103,7 +127,8 @@ int lease_request(struct lease_table *table, const struct lease_request *request
 		.requested_usec = now_usec,
 	};
 	(void)text_copy(lease->id, sizeof(lease->id), id);
-	enqueue(table, index);
+	remember_id(table, index);
+	lease_queue_enter(table, index);
 	*ret_index = index;
 	return 0;
 }
@@ -111,58 +136,212 @@ int lease_request(struct lease_table *table, const struct lease_request *request
 bool lease_is_hopeless(const struct lease_table *table, size_t index, size_t *ret_place,
 		       char reason[static REASON_SIZE])
 {
-	return placement_all_failed(table, &table->leases[index].request, ret_place, reason);
+	const struct lease *lease = &table->leases[index];
+
+	if (lease->state == LEASE_ASSIGNED && lease->place >= DEVICES_MAX &&
+	    table->places[lease->place].failed) {
+		*ret_place = lease->place;
+		(void)text_copy(reason, REASON_SIZE, table->places[lease->place].closed_reason);
+		return true;
+	}
+	return placement_all_failed(table, &lease->request, ret_place, reason);
 }
 
-static void occupy(struct lease_table *table, struct lease *lease, size_t place_index)
+/* ---------------------------------------------------------------- places */
+
+static void occupy(struct lease_table *table, size_t index, size_t place_index)
 {
 	struct lease_place *place = &table->places[place_index];
+	struct lease *lease = &table->leases[index];
 
 	lease->place = place_index;
+	lease->place_previous = place->last;
+	lease->place_next = LEASE_NONE;
+	if (place->last == LEASE_NONE)
+		place->first = index;
+	else
+		table->leases[place->last].place_next = index;
+	place->last = index;
 	place->uid = lease->request.uid;
 	place->n_leases++;
 	place->clients += lease->request.clients;
 	place->threads_percent += lease->request.threads_percent;
 	place->memory_reserved_bytes += lease->request.memory_bytes;
 	place->exclusive = lease->request.exclusive;
-	table->n_granted++;
 }
 
-static void vacate(struct lease_table *table, struct lease *lease)
+static void vacate(struct lease_table *table, size_t index)
 {
+	struct lease *lease = &table->leases[index];
 	struct lease_place *place = &table->places[lease->place];
 
+	if (lease->place_previous == LEASE_NONE)
+		place->first = lease->place_next;
+	else
+		table->leases[lease->place_previous].place_next = lease->place_next;
+	if (lease->place_next == LEASE_NONE)
+		place->last = lease->place_previous;
+	else
+		table->leases[lease->place_next].place_previous = lease->place_previous;
 	place->n_leases--;
 	place->clients -= lease->request.clients;
 	place->threads_percent -= lease->request.threads_percent;
 	place->memory_reserved_bytes -= lease->request.memory_bytes;
 	place->exclusive = false;
-	table->n_granted--;
+	lease->place = LEASE_NONE;
+}
+
+/* A gang's place takes what the poorest of its devices does. */
+static void add_device(struct lease_table *table, size_t gang, size_t device)
+{
+	struct lease_place *place = &table->places[gang];
+	const struct lease_place *of = &table->places[device];
+
+	table->places[device].gang = gang;
+	place->multi_user = place->multi_user && of->multi_user;
+	place->max_clients =
+		place->n_devices == 0 ? of->max_clients : MIN(place->max_clients, of->max_clients);
+	if (place->memory_bytes == 0 ||
+	    (of->memory_bytes > 0 && of->memory_bytes < place->memory_bytes))
+		place->memory_bytes = of->memory_bytes;
+	place->n_devices++;
+}
+
+/* There is always a place: a gang has two devices of its own. */
+static size_t form_gang(struct lease_table *table, const struct device_set *devices)
+{
+	size_t gang = DEVICES_MAX;
+
+	while (table->places[gang].n_devices > 0)
+		gang++;
+	assert(gang < PLACES_MAX);
+	table->places[gang] = no_place;
+	table->places[gang].multi_user = true;
+	table->places[gang].devices = *devices;
+	(void)text_copy(table->places[gang].closed_reason, REASON_SIZE, "its devices are prepared");
+	for (size_t i = 0; i < table->n_places; i++)
+		if (device_set_has(devices, i))
+			add_device(table, gang, i);
+	table->n_gangs++;
+	return gang;
+}
+
+size_t lease_gang_unneeded(struct lease_table *table)
+{
+	for (size_t g = DEVICES_MAX; table->n_gangs > 0 && g < PLACES_MAX; g++) {
+		struct lease_place *place = &table->places[g];
+
+		if (place->n_devices == 0 || place->n_leases > 0 || place->ending)
+			continue;
+		place->ending = true;
+		place->open = false;
+		return g;
+	}
+	return LEASE_NONE;
+}
+
+void lease_gang_gone(struct lease_table *table, size_t gang)
+{
+	assert(table->places[gang].ending && table->places[gang].n_leases == 0);
+	for (size_t i = 0; i < table->n_places; i++)
+		if (table->places[i].gang == gang)
+			table->places[i].gang = LEASE_NONE;
+	table->places[gang] = no_place;
+	table->n_gangs--;
+}
+
+/* ---------------------------------------------------------------- granting */
+
+/* A server of another user must be gone before, for MPS lets nobody wait in the open. */
+static bool is_prepared(const struct lease_table *table, const struct lease *lease)
+{
+	const struct lease_place *place = &table->places[lease->place];
+
+	return place->open &&
+	       (place->multi_user || !place->has_server || place->server_uid == lease->request.uid);
+}
+
+static void grant(struct lease_table *table, size_t index, uint64_t now_usec)
+{
+	struct lease *lease = &table->leases[index];
+
+	lease_queue_leave(table, index);
+	table->places[lease->place].n_assigned -= lease->state == LEASE_ASSIGNED;
+	table->n_granted++;
+	lease->state = LEASE_GRANTED;
+	lease->granted_usec = now_usec;
+}
+
+/* The first of those whose place is prepared. Who has a place that has failed looks for another;
+ * of a gang, it is up to the shell to refuse it. */
+static size_t find_prepared(struct lease_table *table)
+{
+	size_t next;
+
+	for (size_t i = table->assigned.head; i != LEASE_NONE; i = next) {
+		struct lease *lease = &table->leases[i];
+
+		next = lease->next;
+		if (is_prepared(table, lease))
+			return i;
+		if (!table->places[lease->place].failed || lease->place >= DEVICES_MAX)
+			continue;
+		table->places[lease->place].n_assigned--;
+		vacate(table, i);
+		lease_queue_return(table, i);
+	}
+	return LEASE_NONE;
+}
+
+static void take_place(struct lease_table *table, size_t index, const struct placement *placement)
+{
+	occupy(table, index,
+	       placement->place != LEASE_NONE ? placement->place
+					      : form_gang(table, &placement->devices));
+}
+
+/* The first in the queue for whom there is a place now. */
+static size_t place_next(struct lease_table *table)
+{
+	struct device_set blocked = {};
+	struct placement placement;
+
+	for (size_t i = table->queue.head; i != LEASE_NONE; i = table->leases[i].next) {
+		const struct lease_request *request = &table->leases[i].request;
+
+		if (placement_choose(table, request, &blocked, &placement) == 0) {
+			take_place(table, i, &placement);
+			return i;
+		}
+		placement_reserve(table, request, &blocked);
+		if (device_set_count(&blocked) == table->n_places)
+			return LEASE_NONE;
+	}
+	return LEASE_NONE;
 }
 
 int lease_grant_next(struct lease_table *table, uint64_t now_usec, size_t *ret_index)
 {
-	struct device_set blocked = {};
-	size_t n_blocked = 0;
+	size_t index = find_prepared(table);
 
-	for (size_t i = table->queue_head; i != LEASE_NONE && n_blocked < table->n_places;
-	     i = table->leases[i].next) {
-		struct lease *lease = &table->leases[i];
-		size_t place = placement_choose(table, &lease->request, &blocked);
-
-		if (place == LEASE_NONE) {
-			placement_reserve(table, &lease->request, &blocked);
-			n_blocked = device_set_count(&blocked);
-			continue;
-		}
-		dequeue(table, i);
-		lease->state = LEASE_GRANTED;
-		lease->granted_usec = now_usec;
-		occupy(table, lease, place);
-		*ret_index = i;
+	if (index == LEASE_NONE)
+		index = place_next(table);
+	if (index == LEASE_NONE)
+		return LEASE_NOBODY;
+	*ret_index = index;
+	if (is_prepared(table, &table->leases[index])) {
+		grant(table, index, now_usec);
 		return 0;
 	}
-	return LEASE_NOBODY;
+	lease_queue_assign(table, index);
+	table->places[table->leases[index].place].n_assigned++;
+	return LEASE_PREPARE;
+}
+
+void lease_drain(struct lease_table *table, size_t index)
+{
+	assert(table->leases[index].state == LEASE_GRANTED);
+	table->leases[index].state = LEASE_DRAINING;
 }
 
 void lease_end(struct lease_table *table, size_t index)
@@ -170,21 +349,20 @@ void lease_end(struct lease_table *table, size_t index)
 	struct lease *lease = &table->leases[index];
 
 	assert(lease->state != LEASE_FREE);
-	if (lease->state == LEASE_QUEUED)
-		dequeue(table, index);
+	if (lease_is_waiting(lease))
+		lease_queue_leave(table, index);
 	else
-		vacate(table, lease);
+		table->n_granted--;
+	if (lease->place != LEASE_NONE) {
+		table->places[lease->place].n_assigned -= lease->state == LEASE_ASSIGNED;
+		vacate(table, index);
+	}
+	forget_id(table, index);
 	*lease = (struct lease){.state = LEASE_FREE, .next = table->free_head};
 	table->free_head = index;
 }
 
-size_t lease_find(const struct lease_table *table, const char *id)
-{
-	for (size_t i = lease_first(table); i != LEASE_NONE; i = lease_next(table, i))
-		if (streq(table->leases[i].id, id))
-			return i;
-	return LEASE_NONE;
-}
+/* ---------------------------------------------------------------- walks */
 
 static size_t used_from(const struct lease_table *table, size_t index)
 {
@@ -203,22 +381,14 @@ size_t lease_next(const struct lease_table *table, size_t index)
 	return used_from(table, index + 1);
 }
 
-static bool share_a_place(const struct lease *a, const struct lease *b)
+size_t lease_place_first(const struct lease_table *table, size_t place)
 {
-	for (size_t w = 0; w < ELEMENTSOF(a->request.candidates.words); w++)
-		if (a->request.candidates.words[w] & b->request.candidates.words[w])
-			return true;
-	return false;
+	return table->places[place].first;
 }
 
-int lease_position(const struct lease_table *table, size_t index)
+size_t lease_place_next(const struct lease_table *table, size_t index)
 {
-	const struct lease *lease = &table->leases[index];
-	int position = 1;
-
-	for (size_t i = lease->previous; i != LEASE_NONE; i = table->leases[i].previous)
-		position += share_a_place(&table->leases[i], lease);
-	return position;
+	return table->leases[index].place_next;
 }
 
 void lease_obstacle(const struct lease_table *table, size_t index, struct lease_obstacle *ret)
@@ -227,6 +397,13 @@ void lease_obstacle(const struct lease_table *table, size_t index, struct lease_
 	size_t place;
 
 	*ret = (struct lease_obstacle){};
+	if (lease->state == LEASE_ASSIGNED) {
+		(void)text_copy(ret->reason, sizeof(ret->reason),
+				table->places[lease->place].open
+					? "the MPS server of another user is ending"
+					: table->places[lease->place].closed_reason);
+		return;
+	}
 	place = placement_obstacle(table, &lease->request, ret->reason);
 	if (place == LEASE_NONE) {
 		(void)text_copy(ret->reason, sizeof(ret->reason), "others were first");
@@ -248,64 +425,11 @@ size_t lease_place_uids(const struct lease_table *table, size_t place, uint32_t 
 {
 	size_t n = 0;
 
-	if (table->places[place].n_leases > 0 && !table->places[place].multi_user && max > 0) {
-		uids[0] = table->places[place].uid;
-		return 1;
-	}
-	for (size_t i = lease_first(table); i != LEASE_NONE && n < max; i = lease_next(table, i)) {
-		const struct lease *lease = &table->leases[i];
-
-		if (lease->place == place && !contains(uids, n, lease->request.uid))
-			uids[n++] = lease->request.uid;
-	}
+	for (size_t i = lease_place_first(table, place); i != LEASE_NONE && n < max;
+	     i = lease_place_next(table, i))
+		if (!contains(uids, n, table->leases[i].request.uid))
+			uids[n++] = table->leases[i].request.uid;
 	return n;
-}
-
-static void check_place(const struct lease_table *table, size_t index)
-{
-	const struct lease_place *place = &table->places[index];
-	struct lease_place sum = {};
-
-	for (size_t i = lease_first(table); i != LEASE_NONE; i = lease_next(table, i)) {
-		const struct lease *lease = &table->leases[i];
-
-		if (lease->place != index)
-			continue;
-		sum.n_leases++;
-		sum.clients += lease->request.clients;
-		sum.threads_percent += lease->request.threads_percent;
-		sum.memory_reserved_bytes += lease->request.memory_bytes;
-		assert(place->multi_user || lease->request.uid == place->uid);
-		assert(!lease->request.exclusive || place->n_leases == 1);
-	}
-	assert(sum.n_leases == place->n_leases);
-	assert(sum.clients == place->clients && sum.clients <= place->max_clients);
-	assert(sum.threads_percent == place->threads_percent);
-	assert(table->rules.oversubscribe_threads || sum.threads_percent <= 100);
-	assert(sum.memory_reserved_bytes == place->memory_reserved_bytes);
-	assert(place->memory_bytes == 0 || sum.memory_reserved_bytes <= place->memory_bytes);
-}
-
-void lease_table_check(const struct lease_table *table)
-{
-	size_t n_queued = 0, n_granted = 0;
-
-	for (size_t i = lease_first(table); i != LEASE_NONE; i = lease_next(table, i)) {
-		n_queued += table->leases[i].state == LEASE_QUEUED;
-		n_granted += table->leases[i].state != LEASE_QUEUED;
-	}
-	assert(n_queued == table->n_queued && n_granted == table->n_granted);
-	for (size_t i = table->queue_head; i != LEASE_NONE; i = table->leases[i].next) {
-		size_t next = table->leases[i].next;
-
-		assert(table->leases[i].state == LEASE_QUEUED && n_queued > 0);
-		n_queued--;
-		assert(next == LEASE_NONE ||
-		       table->leases[next].sequence > table->leases[i].sequence);
-	}
-	assert(n_queued == 0);
-	for (size_t i = 0; i < table->n_places; i++)
-		check_place(table, i);
 }
 
 const char *lease_state_to_string(enum lease_state state)
@@ -314,6 +438,7 @@ const char *lease_state_to_string(enum lease_state state)
 	case LEASE_FREE:
 		return "free";
 	case LEASE_QUEUED:
+	case LEASE_ASSIGNED:
 		return "queued";
 	case LEASE_GRANTED:
 		return "granted";

@@ -13,13 +13,15 @@ enum obstacle {
 	OBSTACLE_USER,
 	OBSTACLE_NOT_EMPTY,
 	OBSTACLE_EXCLUSIVE,
+	OBSTACLE_GANG,
 	OBSTACLE_TOO_SMALL, /* for good */
 };
 
 static bool too_small(const struct lease_place *place, const struct lease_request *request)
 {
 	return request->clients > place->max_clients ||
-	       (place->memory_bytes > 0 && request->memory_bytes > place->memory_bytes);
+	       (place->memory_bytes > 0 && request->memory_bytes > place->memory_bytes) ||
+	       (place->mig && request->n_devices > 1);
 }
 
 static enum obstacle obstacle(const struct lease_table *table, const struct lease_place *place,
@@ -27,6 +29,8 @@ static enum obstacle obstacle(const struct lease_table *table, const struct leas
 {
 	if (too_small(place, request))
 		return OBSTACLE_TOO_SMALL;
+	if (place->gang != LEASE_NONE)
+		return OBSTACLE_GANG;
 	if (place->n_leases > 0 && place->exclusive)
 		return OBSTACLE_EXCLUSIVE;
 	if (place->n_leases > 0 && request->exclusive)
@@ -44,24 +48,42 @@ static enum obstacle obstacle(const struct lease_table *table, const struct leas
 	return place->open ? OBSTACLE_NONE : OBSTACLE_CLOSED;
 }
 
-bool placement_impossible(const struct lease_table *table, const struct lease_request *request,
-			  char reason[static REASON_SIZE])
+/* And for a device of a gang that is to be formed: nobody may be there. */
+static enum obstacle obstacle_of_device(const struct lease_table *table, size_t device,
+					const struct lease_request *request)
 {
-	int max_clients = 0;
-	int64_t memory_bytes = 0;
+	const struct lease_place *place = &table->places[device];
+	enum obstacle what = obstacle(table, place, request);
 
-	for (size_t i = 0; i < table->n_places; i++) {
-		const struct lease_place *place = &table->places[i];
+	if (request->n_devices > 1 && what < OBSTACLE_NOT_EMPTY && place->n_leases > 0)
+		return place->multi_user ? OBSTACLE_NOT_EMPTY : OBSTACLE_USER;
+	return what;
+}
 
-		if (!device_set_has(&request->candidates, i))
-			continue;
-		if (!too_small(place, request))
-			return false;
-		if (place->max_clients > max_clients)
-			max_clients = place->max_clients;
-		if (place->memory_bytes > memory_bytes)
-			memory_bytes = place->memory_bytes;
+/* The next device at or after i that is in `set` and not in `without`; LEASE_NONE. */
+static size_t next_device(const struct device_set *set, const struct device_set *without, size_t i)
+{
+	uint64_t word;
+
+	for (size_t w = i / 64; w < ELEMENTSOF(set->words); w++, i = 64 * w) {
+		word = set->words[w] & ~without->words[w] & (UINT64_MAX << (i % 64));
+		if (word != 0)
+			return 64 * w + (size_t)__builtin_ctzll(word);
 	}
+	return LEASE_NONE;
+}
+
+static const struct device_set no_devices;
+
+#define FOREACH_DEVICE(i, set, without)                                \
+	for (size_t i = next_device(set, without, 0); i != LEASE_NONE; \
+	     i = next_device(set, without, i + 1))
+
+/* ---------------------------------------------------------------- never */
+
+static void say_too_small(const struct lease_request *request, int max_clients,
+			  int64_t memory_bytes, char *reason)
+{
 	if (request->clients <= max_clients && request->memory_bytes <= memory_bytes)
 		(void)text_format(reason, REASON_SIZE,
 				  "no device takes %d clients and has %lld bytes of memory too",
@@ -74,6 +96,43 @@ bool placement_impossible(const struct lease_table *table, const struct lease_re
 		(void)text_format(reason, REASON_SIZE,
 				  "%lld bytes of memory asked for, and the largest device has %lld",
 				  (long long)request->memory_bytes, (long long)memory_bytes);
+}
+
+bool placement_impossible(const struct lease_table *table, const struct lease_request *request,
+			  char reason[static REASON_SIZE])
+{
+	int max_clients = 0, n_fit = 0, n_mig = 0, n = 0;
+	int64_t memory_bytes = 0;
+
+	FOREACH_DEVICE(i, &request->candidates, &no_devices) {
+		const struct lease_place *place = &table->places[i];
+
+		n++;
+		n_mig += place->mig;
+		n_fit += !too_small(place, request);
+		max_clients = MAX(max_clients, place->max_clients);
+		memory_bytes = MAX(memory_bytes, place->memory_bytes);
+	}
+	if (n_fit >= request->n_devices && request->n_devices <= GANG_DEVICES_MAX)
+		return false;
+	if (request->n_devices > GANG_DEVICES_MAX)
+		(void)text_format(reason, REASON_SIZE,
+				  "%d devices asked for, and a lease has at most %d",
+				  request->n_devices, GANG_DEVICES_MAX);
+	else if (n < request->n_devices)
+		(void)text_format(reason, REASON_SIZE, "%d devices asked for, and there %s %d",
+				  request->n_devices, n == 1 ? "is" : "are", n);
+	else if (request->n_devices > 1 && n_mig > 0)
+		(void)text_format(reason, REASON_SIZE,
+				  "%d devices asked for, and a CUDA process can use only one when "
+				  "it is a MIG device",
+				  request->n_devices);
+	else if (n_fit > 0)
+		(void)text_format(reason, REASON_SIZE,
+				  "%d devices asked for, and only %d could hold that much",
+				  request->n_devices, n_fit);
+	else
+		say_too_small(request, max_clients, memory_bytes, reason);
 	return true;
 }
 
@@ -81,21 +140,29 @@ bool placement_all_failed(const struct lease_table *table, const struct lease_re
 			  size_t *ret_place, char reason[static REASON_SIZE])
 {
 	size_t failed = LEASE_NONE;
+	int n_left = 0;
 
-	for (size_t i = 0; i < table->n_places; i++) {
-		if (!device_set_has(&request->candidates, i) ||
-		    too_small(&table->places[i], request))
+	FOREACH_DEVICE(i, &request->candidates, &no_devices) {
+		if (too_small(&table->places[i], request))
 			continue;
 		if (!table->places[i].failed)
-			return false;
-		if (failed == LEASE_NONE)
+			n_left++;
+		else if (failed == LEASE_NONE)
 			failed = i;
 	}
-	if (failed == LEASE_NONE)
+	if (failed == LEASE_NONE || n_left >= request->n_devices)
 		return false;
 	*ret_place = failed;
 	(void)text_copy(reason, REASON_SIZE, table->places[failed].closed_reason);
 	return true;
+}
+
+/* ---------------------------------------------------------------- now */
+
+/* Must a server of somebody else end first? */
+static bool has_foreign_server(const struct lease_place *place, const struct lease_request *request)
+{
+	return place->has_server && !place->multi_user && place->server_uid != request->uid;
 }
 
 /* Is a better than b for this request? */
@@ -107,34 +174,90 @@ static bool better(const struct lease_table *table, const struct lease_place *a,
 
 	if (a_serves != b_serves && !a->multi_user && !b->multi_user)
 		return a_serves;
-	return table->rules.pack ? a->clients > b->clients : a->clients < b->clients;
+	if (a->clients != b->clients)
+		return table->rules.pack ? a->clients > b->clients : a->clients < b->clients;
+	return !has_foreign_server(a, request) && has_foreign_server(b, request);
 }
 
-size_t placement_choose(const struct lease_table *table, const struct lease_request *request,
-			const struct device_set *blocked)
+static int choose_device(const struct lease_table *table, const struct lease_request *request,
+			 const struct device_set *blocked, struct placement *ret)
 {
-	size_t best = LEASE_NONE;
-
-	for (size_t i = 0; i < table->n_places; i++) {
+	ret->place = LEASE_NONE;
+	FOREACH_DEVICE(i, &request->candidates, blocked) {
 		const struct lease_place *place = &table->places[i];
 
-		if (!device_set_has(&request->candidates, i) || device_set_has(blocked, i) ||
-		    obstacle(table, place, request) != OBSTACLE_NONE)
-			continue;
-		if (best == LEASE_NONE || better(table, place, &table->places[best], request))
-			best = i;
+		if (obstacle(table, place, request) == OBSTACLE_NONE &&
+		    (ret->place == LEASE_NONE ||
+		     better(table, place, &table->places[ret->place], request)))
+			ret->place = i;
 	}
-	return best;
+	return ret->place == LEASE_NONE ? PLACEMENT_NONE : 0;
+}
+
+/* Has it as many devices as are asked for, all of them among those that will do? */
+static bool is_such_a_gang(const struct lease_place *gang, const struct lease_request *request,
+			   const struct device_set *blocked)
+{
+	if (gang->n_devices != request->n_devices || gang->ending)
+		return false;
+	for (size_t w = 0; w < ELEMENTSOF(gang->devices.words); w++)
+		if (gang->devices.words[w] & ~(request->candidates.words[w] & ~blocked->words[w]))
+			return false;
+	return true;
+}
+
+static int choose_gang(const struct lease_table *table, const struct lease_request *request,
+		       const struct device_set *blocked, struct placement *ret)
+{
+	ret->place = LEASE_NONE;
+	for (size_t g = DEVICES_MAX; table->n_gangs > 0 && g < PLACES_MAX; g++) {
+		const struct lease_place *gang = &table->places[g];
+
+		if (is_such_a_gang(gang, request, blocked) &&
+		    obstacle(table, gang, request) == OBSTACLE_NONE &&
+		    (ret->place == LEASE_NONE ||
+		     better(table, gang, &table->places[ret->place], request)))
+			ret->place = g;
+	}
+	return ret->place == LEASE_NONE ? PLACEMENT_NONE : 0;
+}
+
+static int choose_devices(const struct lease_table *table, const struct lease_request *request,
+			  const struct device_set *blocked, struct placement *ret)
+{
+	int n = 0;
+
+	*ret = (struct placement){.place = LEASE_NONE};
+	FOREACH_DEVICE(i, &request->candidates, blocked) {
+		if (n == request->n_devices)
+			break;
+		if (obstacle_of_device(table, i, request) != OBSTACLE_NONE)
+			continue;
+		device_set_add(&ret->devices, i);
+		n++;
+	}
+	return n == request->n_devices ? 0 : PLACEMENT_NONE;
+}
+
+int placement_choose(const struct lease_table *table, const struct lease_request *request,
+		     const struct device_set *blocked, struct placement *ret)
+{
+	if (request->n_devices == 1)
+		return choose_device(table, request, blocked, ret);
+	if (choose_gang(table, request, blocked, ret) == 0)
+		return 0;
+	return choose_devices(table, request, blocked, ret);
 }
 
 void placement_reserve(const struct lease_table *table, const struct lease_request *request,
 		       struct device_set *blocked)
 {
-	for (size_t i = 0; i < table->n_places; i++)
-		if (device_set_has(&request->candidates, i) &&
-		    !too_small(&table->places[i], request))
+	FOREACH_DEVICE(i, &request->candidates, blocked)
+		if (!too_small(&table->places[i], request))
 			device_set_add(blocked, i);
 }
+
+/* ---------------------------------------------------------------- why not */
 
 static void say(enum obstacle what, const struct lease_place *place, char *reason)
 {
@@ -166,10 +289,29 @@ static void say(enum obstacle what, const struct lease_place *place, char *reaso
 		(void)text_format(reason, REASON_SIZE, "GPU in exclusive use by uid %u",
 				  place->uid);
 		break;
+	case OBSTACLE_GANG:
+		if (place->n_leases == 0)
+			(void)text_copy(reason, REASON_SIZE, place->closed_reason);
+		else
+			(void)text_format(reason, REASON_SIZE,
+					  "GPU in use by uid %u, %d lease%s of %d GPUs", place->uid,
+					  place->n_leases, place->n_leases == 1 ? "" : "s",
+					  place->n_devices);
+		break;
 	case OBSTACLE_TOO_SMALL:
 		(void)text_copy(reason, REASON_SIZE, "the device is too small");
 		break;
 	}
+}
+
+/* Before why the nearest device is not free. */
+static void say_how_many(const struct lease_request *request, int n_free, char *reason)
+{
+	char why[REASON_SIZE];
+
+	(void)text_copy(why, sizeof(why), reason);
+	(void)text_format(reason, REASON_SIZE, "%d GPUs needed at once, %d free; %.200s",
+			  request->n_devices, n_free, why);
 }
 
 size_t placement_obstacle(const struct lease_table *table, const struct lease_request *request,
@@ -177,21 +319,25 @@ size_t placement_obstacle(const struct lease_table *table, const struct lease_re
 {
 	enum obstacle nearest = OBSTACLE_TOO_SMALL;
 	size_t best = LEASE_NONE;
+	int n_free = 0;
 
-	for (size_t i = 0; i < table->n_places; i++) {
-		enum obstacle what;
+	FOREACH_DEVICE(i, &request->candidates, &no_devices) {
+		enum obstacle what = obstacle_of_device(table, i, request);
 
-		if (!device_set_has(&request->candidates, i))
-			continue;
-		what = obstacle(table, &table->places[i], request);
-		if (what == OBSTACLE_NONE)
+		if (what == OBSTACLE_NONE && ++n_free == request->n_devices)
 			return LEASE_NONE;
-		if (best == LEASE_NONE || what < nearest) {
+		if (what != OBSTACLE_NONE && (best == LEASE_NONE || what < nearest)) {
 			nearest = what;
 			best = i;
 		}
 	}
-	if (best != LEASE_NONE)
-		say(nearest, &table->places[best], reason);
+	if (best == LEASE_NONE)
+		return LEASE_NONE;
+	/* Whose the gang is, is known there. */
+	if (nearest == OBSTACLE_GANG)
+		best = table->places[best].gang;
+	say(nearest, &table->places[best], reason);
+	if (request->n_devices > 1)
+		say_how_many(request, n_free, reason);
 	return best;
 }

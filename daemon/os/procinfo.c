@@ -121,3 +121,27 @@ int procinfo_name(pid_t pid, char *ret_name, size_t size)
 			*p = '?';
 	return 0;
 }
+
+int procinfo_mounts(pid_t pid, char **ret_text)
+{
+	_cleanup_free_ char *text = malloc(PROCINFO_MOUNTS_MAX + 1);
+	_cleanup_close_ int fd = -EBADF;
+	size_t length = 0;
+	ssize_t n;
+	int r;
+
+	if (!text)
+		return -ENOMEM;
+	r = open_proc(pid, "mountinfo", &fd);
+	if (r < 0)
+		return r;
+	while ((n = read(fd, text + length, PROCINFO_MOUNTS_MAX - length)) > 0)
+		length += (size_t)n;
+	if (n < 0)
+		return -errno;
+	if (length == PROCINFO_MOUNTS_MAX)
+		return -E2BIG;
+	text[length] = '\0';
+	*ret_text = TAKE_PTR(text);
+	return 0;
+}

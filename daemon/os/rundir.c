@@ -312,6 +312,13 @@ int rundir_renew_lease(const char *directory, const char *pipe_directory)
 	return rename(fresh, path) < 0 ? -errno : 0;
 }
 
+void rundir_close_lease(const char *directory)
+{
+	int budget = ENTRIES_MAX;
+
+	empty_directory_at(AT_FDCWD, directory, 0, &budget);
+}
+
 void rundir_remove_lease(const char *directory)
 {
 	/* The holder puts nothing more into it. */

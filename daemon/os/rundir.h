@@ -48,4 +48,6 @@ int rundir_set_access(const char *directory, const uid_t *uids, size_t n_uids);
 int rundir_make_lease(const char *directory, const char *pipe_directory, uid_t uid);
 /* After a restart: points the link at the new socket. */
 int rundir_renew_lease(const char *directory, const char *pipe_directory);
+/* Takes the way in away; the directory stays. */
+void rundir_close_lease(const char *directory);
 void rundir_remove_lease(const char *directory);

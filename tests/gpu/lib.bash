@@ -84,26 +84,37 @@ is_child() {
 mps_children() {
 	local status pid
 
-	for status in /proc/[0-9]*/status; do
-		pid=${status#/proc/}
-		pid=${pid%/status}
-		if is_child "$pid" "$1" && grep -q '^nvidia-cuda-mps' "/proc/$pid/comm" 2>/dev/null; then
-			echo "$pid"
-		fi
+	grep -ls "^PPid:[[:space:]]*$1\$" /proc/[0-9]*/status | while read -r status; do
+		pid=${status//[!0-9]/}
+		grep -q '^nvidia-cuda-mps' "/proc/$pid/comm" 2>/dev/null && echo "$pid"
 	done
+}
+
+# uid_of PID
+uid_of() {
+	awk '/^Uid:/ { print $2 }' "/proc/$1/status" 2>/dev/null
 }
 
 # The processes that have a directory of this run as their MPS pipe directory: control daemons,
 # servers and jobs.
 our_processes() {
-	local environ pid
+	grep -lsaz "^CUDA_MPS_PIPE_DIRECTORY=$tmp/" /proc/[0-9]*/environ | tr -dc '0-9\n'
+}
 
-	for environ in /proc/[0-9]*/environ; do
-		pid=${environ#/proc/}
-		pid=${pid%/environ}
-		if grep -qaz "^CUDA_MPS_PIPE_DIRECTORY=$tmp/" "$environ" 2>/dev/null; then
-			echo "$pid"
-		fi
+# end_child PID SECONDS: SIGTERM, then SIGKILL, for a child of this script that still runs
+end_child() {
+	running "$1" && is_child "$1" $$ || return
+	kill -TERM "$1"
+	await "$2" gone "$1" || kill -KILL "$1"
+}
+
+# For what a failed check left behind.
+end_ours() {
+	local pid
+
+	for pid in $(our_processes); do
+		kill -TERM "$pid" 2>/dev/null
+		await 5 gone "$pid" || kill -KILL "$pid" 2>/dev/null
 	done
 }
 
@@ -117,8 +128,46 @@ describe_processes() {
 
 # --- the supervisor
 
-instance_ready() {
-	timeout 5 "$mpsctl" status --json 2>/dev/null | grep -q '"state": *"ready"'
+# Every instance is ready.
+instances_ready() {
+	timeout 5 "$mpsctl" status --json 2>/dev/null |
+		awk '/"kind": /  { n++ } /"state": *"ready"/ { ready++ } END { exit !(n > 0 && n == ready) }'
+}
+
+# instance_json KIND: of the first instance of this kind, on one line; nothing when there is none
+instance_json() {
+	timeout 5 "$mpsctl" status --json 2>/dev/null | tr -s '\n ' ' ' |
+		sed 's/{ "name": "[^"]*", "kind":/\n&/g' | grep -F -m 1 "\"kind\": \"$1\""
+}
+
+# instance_says KIND REGEX
+instance_says() {
+	instance_json "$1" | grep -qE -- "$2"
+}
+
+# lease_json NAME: of the lease or request with this name, on one line; nothing when there is none
+lease_json() {
+	timeout 5 "$mpsctl" leases --json 2>/dev/null | tr -s '\n ' ' ' |
+		sed 's/{ "id":/\n&/g' | grep -F -m 1 "\"name\": \"$1\""
+}
+
+# lease_says NAME REGEX
+lease_says() {
+	lease_json "$1" | grep -qE -- "$2"
+}
+
+no_lease() {
+	[ -z "$(lease_json "$1")" ]
+}
+
+# granted_usec NAME: when the lease was granted, on the clock of now_usec
+granted_usec() {
+	lease_json "$1" | sed -n 's/.*"granted_usec": \([0-9]*\).*/\1/p'
+}
+
+# list_has KEY PID: a regular expression for a list of numbers in JSON that has this one
+list_has() {
+	echo "\"$1\": \\[([^]]*[^0-9])?$2[^0-9]"
 }
 
 # The control daemon that the status names, if it is what it should be.
@@ -135,7 +184,7 @@ control_pid() {
 ready_again() {
 	local pid
 
-	pid=$(control_pid) && [ "$pid" != "$1" ] && instance_ready
+	pid=$(control_pid) && [ "$pid" != "$1" ] && instances_ready
 }
 
 instance_directory() {
@@ -165,16 +214,34 @@ lists_only() {
 
 # --- jobs
 
+# new_output NAME: there before the job runs, for those who look whether it has said something
+new_output() {
+	: >"$tmp/job/$1.out"
+	: >"$tmp/job/$1.err"
+}
+
 # start_job NAME COMMAND...: in the background; its input ends with end_job, or with this script
 start_job() {
 	local name=$1 input="$tmp/job/$1.input"
 
 	shift
 	: >"$input"
+	new_output "$name"
 	timeout -k 5 120 "$@" >"$tmp/job/$name.out" 2>"$tmp/job/$name.err" \
 		< <(while [ -e "$input" ]; do sleep 0.02; done) &
 	job=$!
 	jobs_started+=("$job")
+}
+
+# What jobs are left end: by the end of their input, then by signals.
+end_jobs() {
+	local pid
+
+	rm -f "$tmp"/job/*.input
+	for pid in "${jobs_started[@]}"; do
+		end_child "$pid" 10
+	done
+	jobs_started=()
 }
 
 # end_job NAME PID: gives the job's exit status
@@ -188,6 +255,7 @@ start_spinner() {
 	local name=$1
 
 	shift
+	new_output "$name"
 	timeout -k 5 180 "$@" </dev/null >"$tmp/job/$name.out" 2>"$tmp/job/$name.err" &
 	jobs_started+=("$!")
 }
@@ -211,6 +279,26 @@ run_lease() {
 # job_says NAME PATTERN
 job_says() {
 	grep -q -- "$2" "$tmp/job/$1.out"
+}
+
+ready_or_over() {
+	job_says "$1" '^ready' || gone "$2"
+}
+
+# await_ready NAME PID: the job of this pid says so, or has ended
+await_ready() {
+	await 30 ready_or_over "$@"
+}
+
+# is_told NAME TEXT: mpsctl has said so to the job
+is_told() {
+	grep -qF -- "$2" "$tmp/job/$1.err"
+}
+
+# expect_lease NAME REGEX TEXT: the check that the lease says so within 5 s
+expect_lease() {
+	await 5 lease_says "$1" "$2"
+	expect "$3" "$(lease_json "$1")" lease_says "$1" "$2"
 }
 
 # mps_of NAME: 1 under MPS, 0 without

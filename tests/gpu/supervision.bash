@@ -6,6 +6,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # variables of check-gpu and lib.bash
 
+readonly notices=11
+
 status_says() {
 	timeout 5 "$mpsctl" status 2>/dev/null | grep -qE "$1"
 }
@@ -122,4 +124,100 @@ report_notice_times() {
 	kill "$monitor"
 	note "SIGKILL of the server until its holders are told, us, sorted:" \
 		"$(printf '%s\n' "${times[@]}" | sort -n | tr '\n' ' ')"
+}
+
+# says_more_than FILE LINES
+says_more_than() {
+	[ "$(wc -l <"$1")" -gt "$2" ]
+}
+
+# expect_notice NAME LINES EVENT: mpsctl has said something after its first LINES lines
+expect_notice() {
+	local file="$tmp/job/$1.err"
+
+	expect "mpsctl tells the job of $3" "nothing on stderr within 5 s" \
+		await 5 says_more_than "$file" "$2"
+	note "it said: $(tail -n +$(($2 + 1)) "$file" | tr '\n' ';')"
+}
+
+# kill_mps PID PARENT: SIGKILL for a process just seen to be an MPS program of ours
+kill_mps() {
+	is_child "$1" "$2" && kill -KILL "$1"
+}
+
+# Stays until its input ends after the client has failed, so that mpsctl is there to tell of it.
+# shellcheck disable=SC2016  # for the job's shell
+readonly hold_and_stay='"$0" hold; status=$?; cat >/dev/null; exit "$status"'
+
+check_server_death() {
+	local holder control server killed_usec error_usec n_lines start
+
+	start_job victim "$mpsctl" lease -- sh -c "$hold_and_stay" "$cuda_client"
+	holder=$job
+	await 30 job_says victim '^ready'
+	control=$(control_pid)
+	server=$(mps_children "${control:-none}" | head -n 1)
+	n_lines=$(wc -l <"$tmp/job/victim.err")
+	killed_usec=$("$cuda_client" now)
+	expect "the MPS server is found below its control daemon" "control ${control:-none}" \
+		kill_mps "${server:-none}" "${control:-none}"
+	await 5 job_says victim '^error'
+	expect "SIGKILL of the server: its client gets error 806 within 5 s" @victim \
+		test "$(error_of victim)" = 806
+	error_usec=$(error_usec victim)
+	[ -z "$error_usec" ] || note "after $(((error_usec - killed_usec) / 1000)) ms"
+	expect_notice victim "$n_lines" "the server's loss"
+	end_job victim "$holder"
+	expect "mpsctl gives the job's own exit status, 10" "status $?" test $? -eq 10
+	start=$(now_usec)
+	run_lease after_server "$cuda_client" init
+	note "the next lease: init $(init_ms after_server) ms, the whole command $(ms_since "$start") ms"
+	expect_mps after_server "a new lease after that runs under MPS"
+}
+
+# shellcheck disable=SC2016  # for the job's shell
+readonly init_twice='"$0" init; cat >/dev/null; "$0" init'
+
+check_control_death() {
+	local holder control killed_usec n_lines n_under_mps
+
+	start_job twice "$mpsctl" lease -- sh -c "$init_twice" "$cuda_client"
+	holder=$job
+	await 30 job_says twice '^dev'
+	n_lines=$(wc -l <"$tmp/job/twice.err")
+	control=$(control_pid)
+	killed_usec=$(now_usec)
+	expect "the control daemon is found below the supervisor" "${control:-none}" \
+		kill_mps "${control:-none}" "$supervisor"
+	expect "SIGKILL of the control daemon: the instance is ready again" "not within 30 s" \
+		await 30 ready_again "${control:-none}"
+	note "after $(ms_since "$killed_usec") ms: $(timeout 5 "$mpsctl" status 2>&1 | tr '\n' ';')"
+	expect_notice twice "$n_lines" "the control daemon's loss"
+	end_job twice "$holder"
+	n_under_mps=$(grep -c '^dev .* mps 1$' "$tmp/job/twice.out")
+	expect "one lease's directory works before and after" @twice test "$n_under_mps" -eq 2
+}
+
+# check_fault VERB CODE: one client's error hits its neighbour on the GPU, and then it is over
+check_fault() {
+	local verb=$1 code=$2 bystander culprit n_lines start
+
+	start_job bystander "$mpsctl" lease -- sh -c "$hold_and_stay" "$cuda_client"
+	bystander=$job
+	await 30 job_says bystander '^ready'
+	n_lines=$(wc -l <"$tmp/job/bystander.err")
+	start_job culprit "$mpsctl" lease -- "$cuda_client" "$verb" --after 200
+	culprit=$job
+	await 30 job_says culprit '^error'
+	await 5 job_says bystander '^error'
+	expect "$verb: the culprit gets error $code" @culprit test "$(error_of culprit)" = "$code"
+	expect "$verb: the bystander is hit too, with $code" @bystander \
+		test "$(error_of bystander)" = "$code"
+	expect_notice bystander "$n_lines" "the fault ($verb)"
+	end_job culprit "$culprit"
+	end_job bystander "$bystander"
+	start=$(now_usec)
+	run_lease "after_$verb" "$cuda_client" init
+	note "the next lease: the whole command $(ms_since "$start") ms"
+	expect_mps "after_$verb" "$verb: a new lease after that runs under MPS"
 }

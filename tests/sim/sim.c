@@ -7,7 +7,9 @@
  *
  * Asserted besides what the core asserts itself: one control daemon at most for each instance;
  * admission open exactly in `ready`, and grants only there; every lost generation told once, to
- * every holder it concerns; the deadline finite where it must be, and kept; the table's sums.
+ * every holder it concerns; the deadline finite where it must be, and kept; the table's sums; no
+ * device in a gang and in a lease of its own; no lease beside another user's server; nobody is
+ * passed by somebody who asked later for the same devices.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -20,7 +22,9 @@
 #include "util.h"
 
 #define PLACES 8
+#define GANGS (PLACES / 2)
 #define HOLDERS 300
+#define WEATHER_EVENTS 20000 /* calm and trouble take turns */
 #define DEFAULT_EVENTS 1000000
 
 struct world_instance {
@@ -29,16 +33,18 @@ struct world_instance {
 	bool asked;    /* a query is under way */
 	uint64_t told; /* generations that were told as lost */
 	uint64_t n_spawns;
+	bool ending_servers;
 };
 
 static struct {
 	uint64_t seed, random, now_usec, n_events;
 	struct instance_settings settings;
-	struct world_instance instances[PLACES];
+	struct world_instance instances[PLACES + GANGS];
 	struct lease_table table;
 	struct lease leases[LEASES_MAX];
 	uint64_t seen[LEASES_MAX]; /* by lease: the generation its holder knows */
-	uint64_t n_granted, n_told, next_id;
+	bool placed[LEASES_MAX];   /* by lease: has got its place before it is granted */
+	uint64_t n_granted, n_told, next_id, n_gangs, n_turns;
 } world;
 
 static uint64_t next_random(void)
@@ -60,20 +66,40 @@ static bool chance(unsigned int percent)
 	return below(100) < percent;
 }
 
+/* A gang's place is one of the last. */
+static struct world_instance *instance_at(size_t place)
+{
+	assert(place < PLACES || (place >= DEVICES_MAX && place - DEVICES_MAX < GANGS));
+	return &world.instances[place < PLACES ? place : PLACES + place - DEVICES_MAX];
+}
+
+static bool exists(size_t place)
+{
+	return place < PLACES || world.table.places[place].n_devices > 0;
+}
+
+static size_t random_place(void)
+{
+	size_t i = below(PLACES + GANGS);
+
+	return i < PLACES ? i : DEVICES_MAX + i - PLACES;
+}
+
 /* ---------------------------------------------------------------- instances */
 
 static void step(size_t place, enum instance_event event);
 
 static void tell(size_t place, bool all)
 {
-	struct world_instance *instance = &world.instances[place];
+	struct world_instance *instance = instance_at(place);
 
 	/* The generation that is told is the one before; none is told twice or left out. */
 	instance->told++;
 	assert(instance->told == instance->fsm.generation - 1);
 	for (size_t i = lease_first(&world.table); i != LEASE_NONE;
 	     i = lease_next(&world.table, i)) {
-		if (world.leases[i].place != place || (!all && chance(50)))
+		if (world.leases[i].place != place || lease_is_waiting(&world.leases[i]) ||
+		    (!all && chance(50)))
 			continue;
 		assert(world.seen[i] < instance->fsm.generation);
 		world.seen[i] = instance->fsm.generation;
@@ -83,10 +109,11 @@ static void tell(size_t place, bool all)
 
 static void carry_out(size_t place, unsigned int effects)
 {
-	struct world_instance *instance = &world.instances[place];
+	struct world_instance *instance = instance_at(place);
 
 	if (effects & (INSTANCE_OPEN | INSTANCE_CLOSE | INSTANCE_CHANGED)) {
-		world.table.places[place].open = instance->fsm.state == INSTANCE_READY;
+		world.table.places[place].open =
+			instance->fsm.state == INSTANCE_READY && !world.table.places[place].ending;
 		world.table.places[place].failed = instance->fsm.state == INSTANCE_FAILED;
 	}
 	if (effects & INSTANCE_INTERRUPT)
@@ -97,8 +124,12 @@ static void carry_out(size_t place, unsigned int effects)
 		assert(!instance->asked);
 		instance->asked = true;
 	}
-	if (effects & INSTANCE_CLEAN)
-		instance->asked = false;
+	if (effects & INSTANCE_END_SERVERS)
+		instance->ending_servers = true;
+	if (effects & INSTANCE_CLEAN) {
+		instance->asked = instance->ending_servers = false;
+		world.table.places[place].has_server = false;
+	}
 	if (effects & INSTANCE_SPAWN) {
 		assert(!instance->alive);
 		instance->n_spawns++;
@@ -113,10 +144,11 @@ static void carry_out(size_t place, unsigned int effects)
 
 static void check_instance(size_t place)
 {
-	const struct world_instance *instance = &world.instances[place];
+	const struct world_instance *instance = instance_at(place);
 	const struct instance_fsm *fsm = &instance->fsm;
 
-	assert(world.table.places[place].open == (fsm->state == INSTANCE_READY));
+	assert(world.table.places[place].open ==
+	       (fsm->state == INSTANCE_READY && !world.table.places[place].ending));
 	assert(fsm->state != INSTANCE_READY || instance->alive);
 	assert(fsm->state != INSTANCE_STOPPED || !instance->alive);
 	assert(fsm->deadline_usec != USEC_INFINITY || fsm->state == INSTANCE_STOPPED);
@@ -125,7 +157,7 @@ static void check_instance(size_t place)
 
 static void step(size_t place, enum instance_event event)
 {
-	struct world_instance *instance = &world.instances[place];
+	struct world_instance *instance = instance_at(place);
 	unsigned int effects;
 
 	world.n_events++;
@@ -134,9 +166,14 @@ static void step(size_t place, enum instance_event event)
 	carry_out(place, effects);
 }
 
+static bool is_calm(void)
+{
+	return world.n_events / WEATHER_EVENTS % 2 == 1;
+}
+
 static void random_instance_event(size_t place)
 {
-	struct world_instance *instance = &world.instances[place];
+	struct world_instance *instance = instance_at(place);
 	static const enum instance_event answers[] = {
 		INSTANCE_EVENT_ANSWERED,    INSTANCE_EVENT_ANSWERED,  INSTANCE_EVENT_ANSWERED,
 		INSTANCE_EVENT_FAULT_STAYS, INSTANCE_EVENT_NO_ANSWER, INSTANCE_EVENT_TIMED_OUT,
@@ -151,12 +188,19 @@ static void random_instance_event(size_t place)
 
 	if (instance->asked && chance(60)) {
 		instance->asked = false;
-		step(place, answers[below(ELEMENTSOF(answers))]);
+		step(place,
+		     is_calm() ? INSTANCE_EVENT_ANSWERED : answers[below(ELEMENTSOF(answers))]);
+	} else if (is_calm() && (!instance->ending_servers || chance(50))) {
+		step(place, chance(50) ? INSTANCE_EVENT_START : INSTANCE_EVENT_HINT);
 	} else if (chance(3) && instance->alive) {
 		instance->alive = false;
 		step(place, INSTANCE_EVENT_DIED);
 	} else if (chance(1)) {
 		step(place, INSTANCE_EVENT_STOP);
+	} else if (instance->ending_servers && chance(50)) {
+		instance->ending_servers = false;
+		world.table.places[place].has_server = false;
+		step(place, INSTANCE_EVENT_SERVER_GONE);
 	} else if (chance(10)) {
 		step(place, others[below(ELEMENTSOF(others))]);
 	}
@@ -171,8 +215,10 @@ static void random_instance_event(size_t place)
 static void pass_time(void)
 {
 	world.now_usec += chance(20) ? below(2000000) : below(20000);
-	for (size_t i = 0; i < PLACES; i++) {
-		if (world.instances[i].fsm.deadline_usec <= world.now_usec)
+	for (size_t i = 0; i < DEVICES_MAX + GANGS; i = i == PLACES - 1 ? DEVICES_MAX : i + 1) {
+		if (!exists(i))
+			continue;
+		if (instance_at(i)->fsm.deadline_usec <= world.now_usec)
 			step(i, INSTANCE_EVENT_DEADLINE);
 		check_instance(i);
 	}
@@ -180,23 +226,126 @@ static void pass_time(void)
 
 /* ---------------------------------------------------------------- leases */
 
+/* Nobody who asked before could have used a device of it and was passed over: whoever waits in the
+ * queue and is older wants other devices, or could be given none of these now. */
+static void check_order(size_t index)
+{
+	const struct lease *lease = &world.leases[index];
+	const struct lease_place *place = &world.table.places[lease->place];
+
+	for (size_t i = world.table.queue.head; i != LEASE_NONE; i = world.leases[i].next) {
+		const struct lease *other = &world.leases[i];
+
+		if (other->sequence > lease->sequence || other->request.n_devices > 1 ||
+		    lease->request.n_devices > 1)
+			continue;
+		assert(!device_set_has(&other->request.candidates, lease->place) ||
+		       other->request.clients > place->max_clients ||
+		       (place->memory_bytes > 0 &&
+			other->request.memory_bytes > place->memory_bytes));
+	}
+}
+
+static void check_grant(size_t index)
+{
+	const struct lease *lease = &world.leases[index];
+	const struct lease_place *place = &world.table.places[lease->place];
+
+	assert(instance_at(lease->place)->fsm.state == INSTANCE_READY);
+	assert(place->multi_user || !place->has_server || place->server_uid == lease->request.uid);
+	assert((lease->place >= DEVICES_MAX) == (lease->request.n_devices > 1));
+	for (size_t i = 0; i < PLACES; i++) {
+		bool in_gang = lease->place >= DEVICES_MAX && device_set_has(&place->devices, i);
+
+		assert(!in_gang || world.table.places[i].n_leases == 0);
+		if (in_gang || lease->place == i)
+			assert(device_set_has(&lease->request.candidates, i));
+	}
+}
+
+static void prepare(size_t place)
+{
+	struct world_instance *instance = instance_at(place);
+
+	if (place < DEVICES_MAX) {
+		world.n_turns++;
+		step(place, INSTANCE_EVENT_END_SERVERS);
+		return;
+	}
+	if (world.table.places[place].n_leases > 1)
+		return;
+	world.n_gangs++;
+	*instance = (struct world_instance){};
+	instance_fsm_init(&instance->fsm, world.now_usec);
+	step(place, INSTANCE_EVENT_START);
+}
+
+static void end_gangs(void)
+{
+	size_t place;
+
+	while ((place = lease_gang_unneeded(&world.table)) != LEASE_NONE)
+		step(place, INSTANCE_EVENT_STOP);
+	for (place = DEVICES_MAX; place < DEVICES_MAX + GANGS; place++)
+		if (world.table.places[place].ending &&
+		    instance_at(place)->fsm.state == INSTANCE_STOPPED)
+			lease_gang_gone(&world.table, place);
+}
+
+/* A gang that cannot start is refused to those who wait for it. */
+static void refuse_hopeless(void)
+{
+	char reason[REASON_SIZE];
+	size_t next, place;
+
+	for (size_t i = lease_waiting_first(&world.table); i != LEASE_NONE; i = next) {
+		next = lease_waiting_next(&world.table, i);
+		if (lease_is_hopeless(&world.table, i, &place, reason))
+			lease_end(&world.table, i);
+	}
+}
+
+/* What the shell does when a place has opened: who waits for it, waits for its servers' end. */
+static void prepare_again(void)
+{
+	for (size_t i = 0; i < PLACES; i++)
+		if (world.table.places[i].n_assigned > 0 && world.table.places[i].open &&
+		    world.table.places[i].has_server)
+			prepare(i);
+}
+
 static void grant_all(void)
 {
 	size_t index;
+	int r;
 
-	while (lease_grant_next(&world.table, world.now_usec, &index) == 0) {
+	refuse_hopeless();
+	while ((r = lease_grant_next(&world.table, world.now_usec, &index)) != LEASE_NOBODY) {
 		size_t place = world.leases[index].place;
 
-		assert(world.instances[place].fsm.state == INSTANCE_READY);
-		assert(device_set_has(&world.leases[index].request.candidates, place));
-		world.seen[index] = world.instances[place].fsm.generation;
+		if (!world.placed[index])
+			check_order(index);
+		world.placed[index] = r == LEASE_PREPARE;
+		if (r == LEASE_PREPARE) {
+			prepare(place);
+			continue;
+		}
+		check_grant(index);
+		world.seen[index] = instance_at(place)->fsm.generation;
 		world.n_granted++;
+		if (chance(70)) {
+			world.table.places[place].has_server = true;
+			world.table.places[place].server_uid = world.leases[index].request.uid;
+		}
 	}
+	end_gangs();
+	prepare_again();
 }
 
 static void request_lease(void)
 {
 	struct lease_request request = {
+		.n_devices = chance(75) ? 1 : 2 + (int)below(3),
 		.uid = 1000 + below(3),
 		.clients = 1 + (int)below(4),
 		.threads_percent = chance(30) ? 1 + (int)below(100) : 0,
@@ -211,17 +360,40 @@ static void request_lease(void)
 			device_set_add(&request.candidates, i);
 	(void)text_format(id, sizeof(id), "%08x", (unsigned int)world.next_id++);
 	if (lease_request(&world.table, &request, id, world.now_usec, &index, reason) == 0)
-		assert(lease_find(&world.table, id) == index);
+		world.placed[index] = false;
 }
 
-static void end_some_lease(void)
+static size_t random_lease(void)
 {
 	size_t n = below(HOLDERS), i = lease_first(&world.table);
 
 	while (i != LEASE_NONE && n-- > 0)
 		i = lease_next(&world.table, i);
-	if (i != LEASE_NONE)
+	return i;
+}
+
+/* Mostly somebody who has had a place, else few would get one. */
+static void end_some_lease(void)
+{
+	size_t i = chance(80) ? lease_place_first(&world.table, random_place()) : random_lease();
+
+	if (i == LEASE_NONE)
+		return;
+	if (world.leases[i].state == LEASE_GRANTED && chance(20))
+		lease_drain(&world.table, i);
+	else
 		lease_end(&world.table, i);
+}
+
+/* All positions at once are those of each one. */
+static void check_positions(void)
+{
+	struct lease_sweep sweep = {};
+
+	for (size_t i = lease_waiting_first(&world.table); i != LEASE_NONE;
+	     i = lease_waiting_next(&world.table, i))
+		assert(lease_sweep_position(&sweep, &world.table, i) ==
+		       lease_position(&world.table, i));
 }
 
 static void random_lease_event(void)
@@ -268,14 +440,14 @@ static void build_world(uint64_t seed)
 	};
 	rules = (struct lease_rules){.pack = chance(50), .oversubscribe_threads = chance(50)};
 	lease_table_init(&world.table, world.leases, &rules);
-	world.table.n_places = PLACES;
 	for (size_t i = 0; i < PLACES; i++) {
 		instance_fsm_init(&world.instances[i].fsm, world.now_usec);
-		world.table.places[i] = (struct lease_place){
-			.multi_user = chance(30),
-			.max_clients = 4 + (int)below(45),
-			.memory_bytes = chance(80) ? 2000 : 0,
-		};
+		lease_add_place(&world.table, &(struct lease_place){
+						      .multi_user = chance(30),
+						      .mig = chance(5),
+						      .max_clients = 4 + (int)below(45),
+						      .memory_bytes = chance(80) ? 2000 : 0,
+					      });
 		step(i, INSTANCE_EVENT_START);
 	}
 }
@@ -294,16 +466,22 @@ int main(int argc, char **argv)
 	(void)signal(SIGABRT, on_abort);
 	build_world((uint64_t)seed);
 	while (world.n_events < (uint64_t)events) {
-		random_instance_event(below(PLACES));
+		size_t place = random_place();
+
+		if (exists(place))
+			random_instance_event(place);
 		random_lease_event();
 		if (chance(50))
 			pass_time();
-		if (chance(2))
+		if (chance(2)) {
 			lease_table_check(&world.table);
+			check_positions();
+		}
 	}
 	lease_table_check(&world.table);
-	printf("sim: %" PRIu64 " events, %" PRIu64 " leases granted, %" PRIu64
-	       " interruptions told, %" PRIu64 " simulated seconds\n",
-	       world.n_events, world.n_granted, world.n_told, world.now_usec / USEC_PER_SEC);
+	printf("sim: %" PRIu64 " events, %" PRIu64 " leases granted, %" PRIu64 " gangs, %" PRIu64
+	       " changes of user, %" PRIu64 " interruptions told, %" PRIu64 " simulated seconds\n",
+	       world.n_events, world.n_granted, world.n_gangs, world.n_turns, world.n_told,
+	       world.now_usec / USEC_PER_SEC);
 	return 0;
 }

@@ -25,6 +25,10 @@ static const struct {
 	 0,
 	 "{\"devices\": [\"0\", \"GPU-a\"], \"exclusive\": true}",
 	 "x"},
+	{{"lease", "--gpus=2", "--gpu", "0", "--gpu", "1", "--", "x"},
+	 0,
+	 "{\"count\": 2, \"devices\": [\"0\", \"1\"]}",
+	 "x"},
 	{{"lease", "-w", "0.5"}, 0, "{\"wait_ms\": 500}", NULL},
 	{{"lease", "--no-wait"}, 0, "{\"wait_ms\": 0}", NULL},
 	{{"lease", "--uid", "1000", "--detach"}, 0, "{\"uid\": 1000}", NULL},
@@ -34,6 +38,7 @@ static const struct {
 	{{"lease", "--on-loss", "rerun", "--reruns", "0", "--", "--help"}, 0, "{}", "--help"},
 	{{"lease", "x"}, CLI_USAGE, NULL, NULL},
 	{{"lease", "--"}, CLI_USAGE, NULL, NULL},
+	{{"lease", "-g", "two"}, CLI_USAGE, NULL, NULL},
 	{{"lease", "-g", "0"}, CLI_USAGE, NULL, NULL},
 	{{"lease", "-t", "101"}, CLI_USAGE, NULL, NULL},
 	{{"lease", "-m", "0"}, CLI_USAGE, NULL, NULL},
@@ -80,6 +85,9 @@ static const char instances_text[] =
 	" {\"name\": \"gang-1\", \"kind\": \"gang\", \"devices\": ["
 	"  {\"uuid\": \"GPU-1b77\", \"index\": 1, \"pci_bus_id\": \"00000000:5E:00.0\"},"
 	"  {\"uuid\": \"GPU-1b52aa\", \"index\": 0, \"pci_bus_id\": \"00000000:3B:00.0\"}]},"
+	" {\"name\": \"gang-2\", \"kind\": \"gang\", \"devices\": ["
+	"  {\"uuid\": \"GPU-1b77\", \"index\": 1, \"pci_bus_id\": \"00000000:5E:00.0\"},"
+	"  {\"uuid\": \"GPU-2\", \"index\": 3, \"pci_bus_id\": null}]},"
 	" {\"devices\": 3}]";
 
 static const struct {
@@ -87,16 +95,18 @@ static const struct {
 	int result;
 	size_t n;
 } selectors[] = {
-	{NULL, 0, 4},
-	{"all", 0, 4},
+	{NULL, 0, 5},
+	{"all", 0, 5},
 	{"0", 0, 2},
-	{"1", 0, 2},
+	{"1", 0, 3},
 	{"2", MATCH_NONE, 0},
 	{"GPU-1b52", 0, 2},
-	{"gpu-1B77", 0, 2},
+	{"gpu-1B77", 0, 3},
+	{"GPU-2", 0, 1},
 	{"GPU-1b", MATCH_AMBIGUOUS, 0},
 	{"", MATCH_NONE, 0},
 	{"gang-1", 0, 1},
+	{"gang-", MATCH_AMBIGUOUS, 0},
 	{"0000:3b:00.0", 0, 2},
 	{"3b:00.0", 0, 2},
 	{"3b:00.0x", MATCH_NONE, 0},

@@ -69,6 +69,9 @@ static const struct {
 	int result;
 } leases[] = {
 	{"{\"id\": \"L1\", \"pipe_directory\": \"/d\", \"environment\": {\"A_1\": \"x\"}}", 0},
+	{"{\"id\": \"L1\", \"pipe_directory\": \"/d\", \"instance\": \"gang-1\", \"environment\": "
+	 "{\"CUDA_VISIBLE_DEVICES\": \"GPU-a,GPU-b\"}}",
+	 0},
 	{"{\"pipe_directory\": \"/d\", \"environment\": {\"A\": \"x\"}}", -EBADMSG},
 	{"{\"id\": \"L1\", \"environment\": {\"A\": \"x\"}}", -EBADMSG},
 	{"{\"id\": \"L1\", \"pipe_directory\": \"/d\", \"environment\": {}}", -EBADMSG},
@@ -121,6 +124,10 @@ static const struct {
 	 "{\"id\": \"L1\"}}",
 	 NOTICE_INTERRUPTED, "lease L1 was interrupted: no reason given;"},
 	{"{\"what\": \"revoked\", \"event\": null}", NOTICE_REVOKED, "lease ? was revoked"},
+	{"{\"what\": \"revoked\", \"event\": {\"message\": \"it was released\"}, \"lease\": "
+	 "{\"id\": \"L1\", \"state\": \"draining\"}}",
+	 NOTICE_REVOKED,
+	 "lease L1 was revoked: it was released; nothing that starts from now on can"},
 };
 
 START_TEST(test_notice)
@@ -154,6 +161,9 @@ START_TEST(test_values)
 	ck_assert_str_eq(layout_duration(3661 * (int64_t)USEC_PER_SEC, text), "1h 1m");
 	ck_assert_str_eq(layout_duration(90000 * (int64_t)USEC_PER_SEC, text), "1d 1h");
 	ck_assert_str_eq(layout_duration(-1, text), "0s");
+	ck_assert_str_eq(layout_bytes(-1, text), "-");
+	ck_assert_str_eq(layout_number(0, text), "0");
+	ck_assert_str_eq(layout_number(-1, text), "-");
 	ck_assert_str_eq(layout_time(-1, text), "-");
 	ck_assert_str_eq(layout_user(-1, text), "-");
 }

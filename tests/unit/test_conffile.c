@@ -265,6 +265,7 @@ static void change_everything(struct config *config)
 		{"timeouts.fault_grace", {.type = CONFIG_VALUE_FLOAT, .number = 0.000001}},
 		{"timeouts.reclaim", {.type = CONFIG_VALUE_INT, .integer = 31536000}},
 		{"timeouts.straggler_grace", {.type = CONFIG_VALUE_INT, .integer = 0}},
+		{"timeouts.attach_grace", {.type = CONFIG_VALUE_FLOAT, .number = 0.25}},
 		{"timeouts.wait", {.type = CONFIG_VALUE_FLOAT, .number = 3.141592}},
 		{"health.interval", {.type = CONFIG_VALUE_FLOAT, .number = 9.999999}},
 		{"health.idle_interval", {.type = CONFIG_VALUE_FLOAT, .number = 0.3}},

@@ -55,6 +55,7 @@ START_TEST(has_the_documented_defaults)
 	ck_assert_uint_eq(config.timeouts.fault_grace_usec, 30 * USEC_PER_SEC);
 	ck_assert_uint_eq(config.timeouts.reclaim_usec, 30 * USEC_PER_SEC);
 	ck_assert_uint_eq(config.timeouts.straggler_grace_usec, 60 * USEC_PER_SEC);
+	ck_assert_uint_eq(config.timeouts.attach_grace_usec, 10 * USEC_PER_SEC);
 	ck_assert_uint_eq(config.timeouts.wait_usec, 0);
 	ck_assert_uint_eq(config.health.interval_usec, 10 * USEC_PER_SEC);
 	ck_assert_uint_eq(config.health.idle_interval_usec, 60 * USEC_PER_SEC);
@@ -141,6 +142,7 @@ static const struct {
 	{"timeouts.fault_grace", INT_AT(timeouts.fault_grace_usec), 0},
 	{"timeouts.reclaim", INT_AT(timeouts.reclaim_usec), 0},
 	{"timeouts.straggler_grace", INT_AT(timeouts.straggler_grace_usec), 0},
+	{"timeouts.attach_grace", INT_AT(timeouts.attach_grace_usec), 0},
 	{"timeouts.wait", INT_AT(timeouts.wait_usec), 0},
 	{"health.interval", INT_AT(health.interval_usec), 0.1},
 	{"health.idle_interval", INT_AT(health.idle_interval_usec), 0.1},

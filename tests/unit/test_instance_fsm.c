@@ -31,6 +31,7 @@ static const struct instance_settings settings = {
 	.wedge_grace_usec = 300 * SEC,
 	.failed_retry_usec = 600 * SEC,
 	.fault_grace_usec = 3 * SEC,
+	.server_end_usec = 70 * SEC,
 	.misses = 3,
 	.backoff = {.min_usec = SEC / 2, .max_usec = 30 * SEC, .window_usec = 60 * SEC, .limit = 3},
 };
@@ -529,6 +530,7 @@ static bool event_can_be(const struct world *world, enum instance_event event)
 	case INSTANCE_EVENT_NOT_ASKED:
 	case INSTANCE_EVENT_TIMED_OUT:
 		return world->query_waits;
+	case INSTANCE_EVENT_END_SERVERS:
 	case INSTANCE_EVENT_SERVER_GONE:
 	case INSTANCE_EVENT_SERVERS_FAIL:
 	case INSTANCE_EVENT_SOCKET_LOST:

@@ -2,6 +2,14 @@
 #include "placement.h"
 #include "unit_lease.h"
 
+static size_t choose(const struct lease_request *request, const struct device_set *blocked)
+{
+	struct placement placement;
+
+	return placement_choose(&unit_table, request, blocked, &placement) == 0 ? placement.place
+										: LEASE_NONE;
+}
+
 #define ME 1000
 #define OTHER 1001
 
@@ -54,7 +62,7 @@ START_TEST(chooses)
 		(void)unit_ask(standing->uid, UINT64_C(1) << i, standing->clients);
 		ck_assert_uint_ne(unit_grant(), LEASE_NONE);
 	}
-	ck_assert_uint_eq(placement_choose(&unit_table, &request, &blocked), choices[_i].chosen);
+	ck_assert_uint_eq(choose(&request, &blocked), choices[_i].chosen);
 }
 END_TEST
 
@@ -65,9 +73,9 @@ START_TEST(chooses_only_open_places)
 
 	unit_table_init(2);
 	unit_table.places[0].open = false;
-	ck_assert_uint_eq(placement_choose(&unit_table, &request, &none), 1);
+	ck_assert_uint_eq(choose(&request, &none), 1);
 	unit_table.places[1].open = false;
-	ck_assert_uint_eq(placement_choose(&unit_table, &request, &none), LEASE_NONE);
+	ck_assert_uint_eq(choose(&request, &none), LEASE_NONE);
 }
 END_TEST
 
@@ -193,6 +201,255 @@ START_TEST(counts_leases_in_words)
 }
 END_TEST
 
+/* No lease is anywhere, but servers that users left. */
+static const struct {
+	const char *what;
+	bool pack;
+	uint32_t servers[4]; /* whose; 0: there is none */
+	struct standing standing[4];
+	uint64_t candidates;
+	size_t chosen;
+} servers[] = {
+	{"where there is no server of another", false, {OTHER, OTHER}, {}, 15, 2},
+	{"where there is no server of another", true, {OTHER, OTHER}, {}, 15, 2},
+	{"mine is as good as none", false, {OTHER, ME}, {}, 15, 1},
+	{"none is as good as mine", false, {OTHER, 0, ME}, {}, 15, 1},
+	{"the lowest when all are of others", false, {OTHER, OTHER, OTHER, 7}, {}, 14, 1},
+	{"several users'", false, {UINT32_MAX}, {}, 3, 1},
+	{"an emptier place before one without a server",
+	 false,
+	 {[3] = OTHER},
+	 {{ME, 2}, {ME, 2}, {ME, 2}, {ME, 1}},
+	 15,
+	 3},
+	{"a fuller place before one without a server",
+	 true,
+	 {[3] = OTHER},
+	 {{ME, 1}, {ME, 1}, {ME, 1}, {ME, 2}},
+	 15,
+	 3},
+	{"mine before one without a server", false, {[3] = OTHER}, {[3] = {ME, 1}}, 15, 3},
+	{"of mine the one without", false, {OTHER}, {{ME, 1}, {ME, 1}}, 15, 1},
+};
+
+START_TEST(prefers_places_without_a_foreign_server)
+{
+	struct lease_request request = unit_request(ME, servers[_i].candidates, 1);
+	const struct device_set none = {};
+
+	unit_table_init(4);
+	unit_table.rules.pack = servers[_i].pack;
+	for (size_t i = 0; i < 4; i++) {
+		const struct standing *standing = &servers[_i].standing[i];
+
+		if (standing->clients > 0) {
+			(void)unit_ask(standing->uid, UINT64_C(1) << i, standing->clients);
+			ck_assert_uint_ne(unit_grant(), LEASE_NONE);
+		}
+		unit_table.places[i].has_server = servers[_i].servers[i] != 0;
+		unit_table.places[i].server_uid = servers[_i].servers[i];
+	}
+	ck_assert_uint_eq(choose(&request, &none), servers[_i].chosen);
+}
+END_TEST
+
+START_TEST(minds_no_server_where_many_may_be)
+{
+	struct lease_request request = unit_request(ME, 3, 1);
+	const struct device_set none = {};
+
+	unit_table_init(2);
+	for (size_t i = 0; i < 2; i++)
+		unit_table.places[i].multi_user = true;
+	unit_table.places[0].has_server = true;
+	unit_table.places[0].server_uid = OTHER;
+	ck_assert_uint_eq(choose(&request, &none), 0);
+}
+END_TEST
+
+/* On six devices: gangs of ME that were granted, by their devices, and single leases. */
+static const struct {
+	const char *what;
+	bool pack;
+	uint64_t gangs[2];
+	int clients[2]; /* of each gang, on each of its devices */
+	uint64_t occupied, closed, mig, candidates, blocked;
+	int n_devices, n_clients;
+	size_t gang;      /* chosen: which of the two, LEASE_NONE for a new one */
+	uint64_t devices; /* of the new one; 0: none */
+	const char *reason;
+} gangs[] = {
+	{"a new one: the lowest", false, {}, {}, 0, 0, 0, 63, 0, 2, 1, LEASE_NONE, 3, NULL},
+	{"only candidates", false, {}, {}, 0, 0, 0, 52, 0, 2, 1, LEASE_NONE, 20, NULL},
+	{"only what is not blocked", false, {}, {}, 0, 0, 0, 63, 5, 3, 1, LEASE_NONE, 26, NULL},
+	{"only what is empty", false, {}, {}, 5, 0, 0, 63, 0, 3, 1, LEASE_NONE, 26, NULL},
+	{"only what is open", false, {}, {}, 0, 5, 0, 63, 0, 3, 1, LEASE_NONE, 26, NULL},
+	{"no MIG device", false, {}, {}, 0, 0, 5, 63, 0, 3, 1, LEASE_NONE, 26, NULL},
+	{"all of them", false, {}, {}, 0, 0, 0, 63, 0, 6, 4, LEASE_NONE, 63, NULL},
+	{"one is closed", false, {}, {}, 0, 8, 0, 63, 0, 6, 1, LEASE_NONE, 0, "5 free; CLOSED"},
+	{"one is in use",
+	 false,
+	 {},
+	 {},
+	 8,
+	 0,
+	 0,
+	 63,
+	 0,
+	 6,
+	 1,
+	 LEASE_NONE,
+	 0,
+	 "6 GPUs needed at once, 5 free; GPU in use by uid 1001, 1 lease"},
+	{"one is blocked", false, {}, {}, 0, 0, 0, 63, 8, 6, 1, LEASE_NONE, 0, NULL},
+	{"mine", false, {3}, {1}, 0, 0, 0, 63, 0, 2, 1, 0, 0, NULL},
+	{"mine, spread", false, {3, 12}, {2, 1}, 0, 0, 0, 63, 0, 2, 1, 1, 0, NULL},
+	{"mine, packed", true, {3, 12}, {1, 2}, 0, 0, 0, 63, 0, 2, 1, 1, 0, NULL},
+	{"mine, packed where it fits", true, {3, 12}, {1, 2}, 0, 0, 0, 63, 0, 2, 3, 0, 0, NULL},
+	{"mine is full", false, {3}, {4}, 0, 0, 0, 63, 0, 2, 1, LEASE_NONE, 12, NULL},
+	{"mine has too many", false, {7}, {1}, 0, 0, 0, 63, 0, 2, 1, LEASE_NONE, 24, NULL},
+	{"mine has too few", false, {3}, {1}, 0, 0, 0, 63, 0, 3, 1, LEASE_NONE, 28, NULL},
+	{"mine has one that will not do",
+	 false,
+	 {3},
+	 {1},
+	 0,
+	 0,
+	 0,
+	 62,
+	 0,
+	 2,
+	 1,
+	 LEASE_NONE,
+	 12,
+	 NULL},
+	{"mine has a blocked one", false, {3}, {1}, 0, 0, 0, 63, 2, 2, 1, LEASE_NONE, 12, NULL},
+	{"mine has the rest",
+	 false,
+	 {3, 12},
+	 {4, 4},
+	 0,
+	 16,
+	 0,
+	 63,
+	 0,
+	 2,
+	 1,
+	 LEASE_NONE,
+	 0,
+	 "2 GPUs needed at once, 1 free; CLOSED"},
+	{"mine has all that will do",
+	 false,
+	 {3, 12},
+	 {4, 4},
+	 0,
+	 0,
+	 0,
+	 15,
+	 0,
+	 2,
+	 1,
+	 LEASE_NONE,
+	 0,
+	 "2 GPUs needed at once, 0 free; GPU in use by uid 1000, 1 lease of 2 GPUs"},
+};
+
+/* Its place. */
+static size_t grant_gang(uint64_t devices, int clients)
+{
+	struct lease_request request = unit_request(ME, devices, clients);
+	size_t index;
+
+	request.n_devices = __builtin_popcountll(devices);
+	index = unit_ask_for(&request);
+	ck_assert_uint_eq(unit_prepare(), index);
+	return unit_open_gang(index);
+}
+
+START_TEST(chooses_devices_for_gangs)
+{
+	struct lease_request request = unit_request(ME, gangs[_i].candidates, gangs[_i].n_clients);
+	struct device_set blocked = {.words = {gangs[_i].blocked}};
+	struct placement placement;
+	char reason[REASON_SIZE] = "";
+	size_t places[2] = {};
+	int r;
+
+	unit_table_init(6);
+	request.n_devices = gangs[_i].n_devices;
+	unit_table.rules.pack = gangs[_i].pack;
+	for (size_t i = 0; i < 2; i++)
+		if (gangs[_i].gangs[i] != 0)
+			places[i] = grant_gang(gangs[_i].gangs[i], gangs[_i].clients[i]);
+	for (size_t i = 0; i < 6; i++) {
+		struct lease_place *place = &unit_table.places[i];
+
+		if (gangs[_i].occupied >> i & 1)
+			ck_assert_uint_ne((unit_ask(OTHER, UINT64_C(1) << i, 1), unit_grant()),
+					  LEASE_NONE);
+		place->open = !(gangs[_i].closed >> i & 1);
+		place->mig = gangs[_i].mig >> i & 1;
+		(void)text_copy(place->closed_reason, REASON_SIZE, "CLOSED");
+	}
+	r = placement_choose(&unit_table, &request, &blocked, &placement);
+	if (gangs[_i].gang != LEASE_NONE) {
+		ck_assert_int_eq(r, 0);
+		ck_assert_uint_eq(placement.place, places[gangs[_i].gang]);
+	} else if (gangs[_i].devices != 0) {
+		ck_assert_int_eq(r, 0);
+		ck_assert_uint_eq(placement.place, LEASE_NONE);
+		ck_assert_uint_eq(placement.devices.words[0], gangs[_i].devices);
+		ck_assert_uint_eq(device_set_count(&placement.devices), (size_t)request.n_devices);
+	} else {
+		ck_assert_int_eq(r, PLACEMENT_NONE);
+	}
+	if (!gangs[_i].reason)
+		return;
+	ck_assert_uint_ne(placement_obstacle(&unit_table, &request, reason), LEASE_NONE);
+	unit_assert_contains(reason, gangs[_i].reason);
+}
+END_TEST
+
+/* Behind who waits for a gang nobody takes a device of it, except such as it can never have. */
+START_TEST(reserves_what_could_be_in_the_gang)
+{
+	struct lease_request request = unit_request(ME, 30, 2);
+	struct device_set blocked = {.words = {1}};
+
+	unit_table_init(6);
+	request.n_devices = 2;
+	unit_table.places[1].mig = true;
+	unit_table.places[2].max_clients = 1;
+	unit_table.places[3].open = false;
+	placement_reserve(&unit_table, &request, &blocked);
+	ck_assert_uint_eq(blocked.words[0], 25);
+}
+END_TEST
+
+/* Its owner is known at the gang's place. */
+START_TEST(names_the_gang_that_is_in_the_way)
+{
+	struct lease_request request = unit_request(OTHER, 4, 1);
+	char reason[REASON_SIZE] = "";
+	size_t gang;
+
+	unit_table_init(4);
+	gang = grant_gang(12, 1);
+	ck_assert_uint_eq(placement_obstacle(&unit_table, &request, reason), gang);
+	ck_assert_str_eq(reason, "GPU in use by uid 1000, 1 lease of 2 GPUs");
+	ck_assert_uint_ne((unit_ask_gang(ME, 12, 2), unit_grant()), LEASE_NONE);
+	ck_assert_uint_eq(placement_obstacle(&unit_table, &request, reason), gang);
+	ck_assert_str_eq(reason, "GPU in use by uid 1000, 2 leases of 2 GPUs");
+	/* One that ends has no leases: what its instance says. */
+	while (lease_first(&unit_table) != LEASE_NONE)
+		unit_end(lease_first(&unit_table));
+	ck_assert_uint_eq(lease_gang_unneeded(&unit_table), gang);
+	(void)text_copy(unit_table.places[gang].closed_reason, REASON_SIZE, "ENDS");
+	ck_assert_uint_eq(placement_obstacle(&unit_table, &request, reason), gang);
+	ck_assert_str_eq(reason, "ENDS");
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tcase = tcase_create("placement");
@@ -204,5 +461,10 @@ int main(void)
 	tcase_add_test(tcase, a_full_place_is_not_impossible);
 	tcase_add_test(tcase, names_the_nearest_obstacle);
 	tcase_add_test(tcase, counts_leases_in_words);
+	unit_add_table(tcase, prefers_places_without_a_foreign_server, servers);
+	tcase_add_test(tcase, minds_no_server_where_many_may_be);
+	unit_add_table(tcase, chooses_devices_for_gangs, gangs);
+	tcase_add_test(tcase, reserves_what_could_be_in_the_gang);
+	tcase_add_test(tcase, names_the_gang_that_is_in_the_way);
 	return unit_run("placement", tcase);
 }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 
 #include "procinfo.h"
@@ -102,15 +104,77 @@ START_TEST(reads_the_environment)
 }
 END_TEST
 
+START_TEST(reads_mounts)
+{
+	_cleanup_free_ char *mine = NULL, *theirs = NULL;
+	pid_t child;
+	int pidfd;
+
+	ck_assert_int_eq(procinfo_mounts(getpid(), &mine), 0);
+	unit_assert_contains(mine, " /proc ");
+	ck_assert_int_eq(mine[strlen(mine) - 1], '\n');
+	unit_start_shell("read x", NULL, &child, &pidfd);
+	ck_assert_int_eq(procinfo_mounts(child, &theirs), 0);
+	unit_assert_contains(theirs, " /proc ");
+	unit_close_pid(child, pidfd);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+}
+END_TEST
+
+/* In a namespace of its own: each of these mounts has a line of more than 6000 bytes. */
+static void mount_too_much(void)
+{
+	char spaces[256], path[PATH_MAX];
+	char *text = NULL;
+
+	memset(spaces, ' ', sizeof(spaces));
+	spaces[255] = '\0';
+	ck_assert_int_eq(text_format(path, sizeof(path), "%s", unit_directory), 0);
+	ck_assert_int_eq(mount("x", path, "tmpfs", 0, NULL), 0);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(text_format(path + strlen(path), 257, "/%s", spaces), 0);
+		ck_assert_int_eq(mkdir(path, 0755), 0);
+	}
+	for (size_t i = 0; i < PROCINFO_MOUNTS_MAX / 6000; i++) {
+		ck_assert_int_eq(mount(path, path, NULL, MS_BIND, NULL), 0);
+		if (i == 100)
+			ck_assert_int_eq(procinfo_mounts(getpid(), &text), 0);
+	}
+	ck_assert_uint_gt(strlen(text), 600000);
+	freep(&text);
+	ck_assert_int_eq(procinfo_mounts(getpid(), &text), -E2BIG);
+	ck_assert_ptr_null(text);
+}
+
+START_TEST(bounds_mounts)
+{
+	pid_t child = fork();
+	int status;
+
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		if (unshare(CLONE_NEWNS) < 0 ||
+		    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+			_exit(EXIT_SUCCESS); /* not allowed here */
+		mount_too_much();
+		_exit(EXIT_SUCCESS);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+END_TEST
+
 static const pid_t nobody[] = {NO_PID, -1, INT32_MAX};
 
 START_TEST(knows_when_there_is_nobody)
 {
 	struct procinfo info;
-	char value[16];
+	char value[16], *mounts = value;
 
 	ck_assert_int_eq(procinfo_read(nobody[_i], &info), -ESRCH);
 	ck_assert_int_eq(procinfo_environment(nobody[_i], "PATH", value, sizeof(value)), -ESRCH);
+	ck_assert_int_eq(procinfo_mounts(nobody[_i], &mounts), -ESRCH);
+	ck_assert_ptr_eq(mounts, value);
 }
 END_TEST
 
@@ -126,6 +190,8 @@ int main(void)
 	tcase_add_test(tcase, knows_a_child_and_its_end);
 	tcase_add_test(tcase, is_not_fooled_by_names);
 	tcase_add_test(tcase, reads_the_environment);
+	tcase_add_test(tcase, reads_mounts);
+	tcase_add_test(tcase, bounds_mounts);
 	unit_add_table(tcase, knows_when_there_is_nobody, nobody);
 	return unit_run("procinfo", tcase);
 }

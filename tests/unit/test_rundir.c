@@ -443,6 +443,40 @@ START_TEST(removes_the_link_whatever_stands_beside_it)
 }
 END_TEST
 
+/* Its holder is gone, and clients that are left have their sockets open. */
+START_TEST(closes_a_lease)
+{
+	const char *lease = unit_path("run/lease/0badcafe");
+	const char *link = unit_path("run/lease/0badcafe/control");
+	const char *kept = unit_write("kept", "x");
+	uid_t holder = geteuid() == 0 ? HOLDER : geteuid();
+	struct stat st;
+
+	open_runtime();
+	(void)make_pipe_directory();
+	ck_assert_int_eq(rundir_make_lease(lease, pipe_directory, holder), 0);
+	ck_assert_int_eq(mkdir(unit_path("run/lease/0badcafe/own"), 0700), 0);
+	ck_assert_int_eq(symlink(unit_directory, unit_path("run/lease/0badcafe/out")), 0);
+	ck_assert_int_eq(rename(link, unit_path("run/lease/0badcafe/own/control")), 0);
+	ck_assert_int_eq(rundir_renew_lease(lease, pipe_directory), 0);
+	rundir_close_lease(lease);
+	ck_assert(!exists(link));
+	ck_assert(!exists(unit_path("run/lease/0badcafe/own/control")));
+	expect_mode(lease, S_IFDIR | 0700);
+	ck_assert_int_eq(stat(lease, &st), 0);
+	ck_assert_uint_eq(st.st_uid, holder);
+	ck_assert(exists(kept));
+	ck_assert(exists(pipe_directory));
+	ck_assert(exists(unit_path("run/lease")));
+	rundir_close_lease(lease);
+	ck_assert_int_eq(rundir_make_lease(lease, pipe_directory, holder), -EEXIST);
+	rundir_remove_lease(lease);
+	ck_assert(!exists(lease));
+	rundir_close_lease(lease);
+	ck_assert(!exists(lease));
+}
+END_TEST
+
 START_TEST(removes_no_more_than_the_lease)
 {
 	const char *lease = unit_path("run/lease/0badcafe");
@@ -482,6 +516,7 @@ int main(void)
 	tcase_add_test(tcase, renews_a_lease);
 	tcase_add_test(tcase, removes_a_lease_with_all_that_its_holder_put_there);
 	tcase_add_test(tcase, removes_the_link_whatever_stands_beside_it);
+	tcase_add_test(tcase, closes_a_lease);
 	tcase_add_test(tcase, removes_no_more_than_the_lease);
 	return unit_run("rundir", tcase);
 }

@@ -257,7 +257,45 @@ START_TEST(needs_no_sigpipe)
 
 	peer = safe_close(peer);
 	ck_assert_int_eq(varlink_stream_send(&stream, message), -EPIPE);
+	ck_assert_uint_eq(stream.out_length, 0);
+}
+END_TEST
+
+START_TEST(needs_no_sigpipe_for_what_waits)
+{
+	_cleanup_json_ json_t *message = json_object();
+
+	while (stream.out_length == 0)
+		ck_assert_int_eq(varlink_stream_send(&stream, message), 0);
+	peer = safe_close(peer);
 	ck_assert_int_eq(varlink_stream_flush(&stream), -EPIPE);
+}
+END_TEST
+
+/* Up to 4095 bytes of text, 4087 of them the value here, are sent without memory being taken. */
+static const size_t sent_lengths[] = {1, 4086, 4087, 4088, 4096, 100000};
+
+START_TEST(sends_any_length)
+{
+	size_t length = sent_lengths[_i] + strlen("{\"x\":\"\"}") + 1, n_read = 0;
+	_cleanup_free_ char *value = malloc(length), *got = malloc(length);
+	_cleanup_json_ json_t *message = NULL, *back = NULL;
+
+	ck_assert_ptr_nonnull(value);
+	ck_assert_ptr_nonnull(got);
+	memset(value, 'x', length);
+	message = json_pack("{s:s#}", "x", value, (int)sent_lengths[_i]);
+	ck_assert_int_eq(varlink_stream_send(&stream, message), 0);
+	ck_assert_uint_eq(stream.out_length, 0);
+	while (n_read < length) {
+		ssize_t n = read(peer, got + n_read, length - n_read);
+
+		ck_assert_int_gt(n, 0);
+		n_read += (size_t)n;
+	}
+	ck_assert_int_eq(got[length - 1], '\0');
+	back = json_loads(got, 0, NULL);
+	ck_assert(json_equal(message, back));
 }
 END_TEST
 
@@ -349,6 +387,8 @@ int main(void)
 	tcase_add_test(tcase, tells_the_end);
 	tcase_add_test(tcase, limits_what_waits_for_a_peer);
 	tcase_add_test(tcase, needs_no_sigpipe);
+	tcase_add_test(tcase, needs_no_sigpipe_for_what_waits);
+	unit_add_table(tcase, sends_any_length, sent_lengths);
 	tcase_add_test(tcase, sends_compact_and_ended);
 	unit_add_table(tcase, reads_calls, calls);
 	tcase_add_test(tcase, makes_messages);

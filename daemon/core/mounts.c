@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+#include "mounts.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "text.h"
+#include "util.h"
+
+struct mount {
+	int id, parent;
+	unsigned int major, minor;
+	char root[MOUNTS_PATH_SIZE]; /* what of the file system is mounted */
+	char point[MOUNTS_PATH_SIZE];
+};
+
+static bool is_octal(char c)
+{
+	return c >= '0' && c <= '7';
+}
+
+/* Spaces and the like are written as \040. */
+static void unescape(char *text)
+{
+	char *to = text;
+
+	for (const char *p = text; *p; to++) {
+		if (p[0] == '\\' && is_octal(p[1]) && is_octal(p[2]) && is_octal(p[3])) {
+			*to = (char)((p[1] - '0') * 64 + (p[2] - '0') * 8 + (p[3] - '0'));
+			p += 4;
+		} else {
+			*to = *p++;
+		}
+	}
+	*to = '\0';
+}
+
+/* The line alone: sscanf looks for the end of all that follows. */
+static bool parse(const char *text, struct mount *ret)
+{
+	char line[3 * MOUNTS_PATH_SIZE];
+
+	if (text_format(line, sizeof(line), "%.*s", (int)strcspn(text, "\n"), text) < 0)
+		return false;
+	if (sscanf(line, "%d %d %u:%u %4095s %4095s", &ret->id, &ret->parent, &ret->major,
+		   &ret->minor, ret->root, ret->point) != 6)
+		return false;
+	unescape(ret->root);
+	unescape(ret->point);
+	return true;
+}
+
+/* Is path the directory itself or below it? What is left of path then; else NULL. */
+static const char *below(const char *path, const char *directory)
+{
+	size_t length = strlen(directory);
+
+	if (streq(directory, "/"))
+		return path;
+	if (strncmp(path, directory, length) != 0 || (path[length] != '/' && path[length] != '\0'))
+		return NULL;
+	return path + length;
+}
+
+/* The mount on top of `on` that is met first on the way to path; false when there is none. With
+ * on NULL: the root of all. */
+static bool next_mount(const char *mountinfo, const char *path, const struct mount *on,
+		       struct mount *ret)
+{
+	struct mount mount;
+	bool found = false;
+
+	for (const char *line = mountinfo; line && *line;
+	     line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		if (!parse(line, &mount) || !below(path, mount.point))
+			continue;
+		if (on ? mount.parent != on->id || mount.id == on->id : !streq(mount.point, "/"))
+			continue;
+		if (found && (!on || strlen(mount.point) >= strlen(ret->point)))
+			continue;
+		*ret = mount;
+		found = true;
+	}
+	return found;
+}
+
+static bool is_plain(const char *path)
+{
+	if (path[0] != '/')
+		return false;
+	for (const char *p = path; *p; p++)
+		if (p[0] == '/' && (p[1] == '/' || (p[1] == '.' && (p[2] == '/' || p[2] == '\0')) ||
+				    (p[1] == '.' && p[2] == '.' && (p[3] == '/' || p[3] == '\0'))))
+			return false;
+	return true;
+}
+
+int mounts_locate(const char *mountinfo, const char *path, struct mounts_location *ret)
+{
+	struct mount mount, next;
+	const char *rest;
+
+	if (!is_plain(path))
+		return -EINVAL;
+	if (!next_mount(mountinfo, path, NULL, &mount))
+		return -ENOENT;
+	while (next_mount(mountinfo, path, &mount, &next))
+		mount = next;
+	rest = below(path, mount.point);
+	ret->major = mount.major;
+	ret->minor = mount.minor;
+	return text_format(ret->path, sizeof(ret->path), "%s%s",
+			   streq(mount.root, "/") ? "" : mount.root,
+			   streq(rest, "/") && !streq(mount.root, "/") ? "" : rest);
+}
