@@ -155,6 +155,11 @@ $(BUILD)/rawsock: tests/integration/rawsock.c Makefile
 	$(call say,CC,$@)
 	$(Q)$(compile) $(ALL_LDFLAGS) -o $@ $<
 
+$(BUILD)/lease_load: tests/bench/lease_load.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(compile) $(ALL_LDFLAGS) -o $@ $<
+
 # The core alone: it is pure.
 $(BUILD)/sim: tests/sim/sim.c $(BUILD)/libcore.a $(BUILD)/libcommon.a Makefile
 	@mkdir -p $(@D)
@@ -259,9 +264,10 @@ gpu-bundle: deps-build
 # ---------------------------------------------------------------- measuring
 
 .PHONY: bench
-bench: tests-built
+bench: tests-built $(BUILD)/lease_load
 	@$(TEST_ENVIRONMENT) tests/bench/lease-overhead.sh
 	@$(TEST_ENVIRONMENT) tests/bench/supervision.sh
+	@$(TEST_ENVIRONMENT) tests/bench/leases.sh
 
 # ---------------------------------------------------------------- reading
 

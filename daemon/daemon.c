@@ -43,13 +43,23 @@ static int answer(const struct options *options, const struct config *config,
 	return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+static void on_job_known(bool restart, void *userdata)
+{
+	if (restart)
+		manager_leave(userdata);
+	else
+		manager_stop(userdata);
+}
+
 static int on_stop_signal(sd_event_source *source, const struct signalfd_siginfo *info,
 			  void *userdata)
 {
-	(void)source;
 	log_info("got %s from process %u", strsignal((int)info->ssi_signo), info->ssi_pid);
 	service_stopping();
-	manager_stop(userdata);
+	if (info->ssi_signo == SIGTERM)
+		service_ask_job(sd_event_source_get_event(source), on_job_known, userdata);
+	else
+		manager_stop(userdata);
 	return 0;
 }
 

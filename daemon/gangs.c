@@ -2,6 +2,7 @@
 #include "gangs.h"
 
 #include "journal.h"
+#include "statefile.h"
 #include "text.h"
 #include "util.h"
 
@@ -150,6 +151,43 @@ static int on_sweep(sd_event_source *source, void *userdata)
 		leases_gang_gone(gangs->leases, place);
 	}
 	return 0;
+}
+
+/* ---------------------------------------------------------------- after a restart */
+
+static void take_up(struct gangs *gangs, const struct device_set *devices)
+{
+	size_t place = lease_restore_gang(&gangs->leases->table, devices);
+
+	if (place == LEASE_NONE)
+		return;
+	if (make_instance(gangs, place) < 0 || instance_restore(gangs->instances[place]) < 0)
+		log_error("cannot take up the instance of several devices that was there");
+}
+
+static bool restore(const char *path, void *userdata)
+{
+	struct gangs *gangs = userdata;
+	struct instance_record record;
+	struct device_set devices = {};
+	size_t n = 0;
+
+	if (instance_read_record(path, &record) < 0 || record.n_devices < 2)
+		return true;
+	for (size_t i = 0; i < record.n_devices; i++)
+		for (size_t k = 0; k < gangs->inventory->n_devices; k++)
+			if (streq(gangs->inventory->devices[k].uuid, record.devices[i])) {
+				device_set_add(&devices, k);
+				n++;
+			}
+	if (n == record.n_devices)
+		take_up(gangs, &devices);
+	return true;
+}
+
+void gangs_restore(struct gangs *gangs, const char *state_directory)
+{
+	statefile_each(state_directory, INSTANCE_STATE_SUFFIX, restore, gangs);
 }
 
 int gangs_init(struct gangs *gangs, struct leases *leases, struct instance **instances,

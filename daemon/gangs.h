@@ -26,6 +26,9 @@ int gangs_init(struct gangs *gangs, struct leases *leases, struct instance **ins
 	       const struct inventory *inventory, const struct instance_setup *setup);
 void gangs_done(struct gangs *gangs);
 
+/* Takes up those that an earlier supervisor left. */
+void gangs_restore(struct gangs *gangs, const char *state_directory);
+
 /* The table has formed a gang at the place: starts it, as soon as may be. */
 void gangs_form(struct gangs *gangs, size_t place);
 /* Nobody needs it any more. */

@@ -12,6 +12,10 @@
 #include "text.h"
 #include "util.h"
 
+/* Coprime to the 256 phases, so that neighbours are far from each other. */
+#define PHASE_STEP 97
+/* Of the timers of instances with leases: many of them at once would keep others waiting. */
+#define BUSY_ACCURACY_USEC (20 * USEC_PER_MSEC)
 #define PROGRAM_DIRECTORIES "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 uint64_t instance_now_usec(const struct instance *instance)
@@ -139,6 +143,7 @@ static void report_change(struct instance *instance)
 	if (fsm->state == INSTANCE_UNRESPONSIVE)
 		name_silent_peer(instance);
 	instance->since_usec = clock_usec(CLOCK_REALTIME);
+	instance_save_soon(instance);
 	context.message_id = message_id_of(fsm->state);
 	journal_log(level, &context, "%s%s%s", instance_state_to_string(fsm->state),
 		    fsm->reason[0] ? ": " : "", fsm->reason);
@@ -174,6 +179,7 @@ static void do_open(struct instance *instance)
 static void do_interrupt(struct instance *instance)
 {
 	instance_fault_forget(instance);
+	instance_save(instance);
 	instance->setup.handlers->interrupted(instance, instance_death_last(instance),
 					      instance->setup.userdata);
 }
@@ -235,7 +241,8 @@ static uint64_t accuracy_of(const struct instance *instance, uint64_t deadline_u
 	uint64_t now_usec = instance_now_usec(instance);
 	uint64_t left_usec = deadline_usec - MIN(deadline_usec, now_usec);
 
-	return MIN(MAX(left_usec / 32, USEC_PER_MSEC), USEC_PER_SEC);
+	return MIN(MAX(left_usec / 32, USEC_PER_MSEC),
+		   instance->occupied ? BUSY_ACCURACY_USEC : USEC_PER_SEC);
 }
 
 static void arm_timer(struct instance *instance)
@@ -337,6 +344,11 @@ static int make_paths(struct instance *instance)
 		return r;
 	r = text_format(instance->fifo, sizeof(instance->fifo), "%s/state/%s.output",
 			instance->setup.runtime_directory, name);
+	if (r < 0)
+		return r;
+	r = text_format(instance->state_path, sizeof(instance->state_path),
+			"%s/state/%s" INSTANCE_STATE_SUFFIX, instance->setup.runtime_directory,
+			name);
 	return r < 0 ? r : make_environment(instance);
 }
 
@@ -351,6 +363,8 @@ static int add_timers(struct instance *instance)
 	(void)sd_event_source_set_enabled(instance->timer, SD_EVENT_OFF);
 	(void)sd_event_source_set_priority(instance->timer, PRIORITY_TIMER);
 	r = instance_warm_init(instance);
+	if (r == 0)
+		r = instance_state_init(instance);
 	if (r < 0)
 		return r;
 	return instance_spawn_init(instance);
@@ -383,7 +397,8 @@ int instance_new(const struct instance_setup *setup, struct instance **ret)
 	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++)
 		instance->clients[i].pidfd = -EBADF;
 	instance_configure(instance, setup->config);
-	instance_fsm_init(&instance->fsm, instance_now_usec(instance));
+	instance_fsm_init(&instance->fsm, (unsigned int)setup->index * PHASE_STEP,
+			  instance_now_usec(instance));
 	r = make_paths(instance);
 	if (r < 0)
 		return r;
@@ -402,26 +417,41 @@ int instance_new(const struct instance_setup *setup, struct instance **ret)
 	return 0;
 }
 
+static void end_at_once(struct instance *instance)
+{
+	(void)process_signal(&instance->daemon, SIGKILL);
+	instance_servers_end(instance);
+	if (instance->output.fd < 0)
+		return;
+	(void)unlink(instance->fifo);
+	(void)unlink(instance->state_path);
+	rundir_remove_instance(instance->directory);
+}
+
+void instance_leave(struct instance *instance)
+{
+	instance_save(instance);
+	instance->left = true;
+}
+
 struct instance *instance_free(struct instance *instance)
 {
 	if (!instance)
 		return NULL;
 	control_drop(&instance->control);
-	(void)process_signal(&instance->daemon, SIGKILL);
+	if (!instance->left)
+		end_at_once(instance);
 	process_unwatch(&instance->daemon);
 	process_unwatch(&instance->stale);
 	instance_files_unwatch(instance);
-	instance_servers_end(instance);
 	instance_servers_forget(instance);
 	instance_clients_drop(instance);
-	if (instance->output.fd >= 0) {
+	if (instance->output.fd >= 0)
 		output_close(&instance->output);
-		(void)unlink(instance->fifo);
-		rundir_remove_instance(instance->directory);
-	}
 	sd_event_source_disable_unref(instance->timer);
 	sd_event_source_disable_unref(instance->patience);
 	sd_event_source_disable_unref(instance->idle);
+	sd_event_source_disable_unref(instance->save);
 	free(instance->device_variable);
 	free(instance);
 	return NULL;
@@ -435,6 +465,16 @@ void instance_start(struct instance *instance)
 void instance_stop(struct instance *instance)
 {
 	instance_dispatch(instance, INSTANCE_EVENT_STOP, NULL);
+}
+
+void instance_drain(struct instance *instance)
+{
+	instance_dispatch(instance, INSTANCE_EVENT_DRAIN, NULL);
+}
+
+void instance_recycle(struct instance *instance)
+{
+	instance_dispatch(instance, INSTANCE_EVENT_RECYCLE, NULL);
 }
 
 void instance_catch_up(struct instance *instance)
@@ -462,4 +502,6 @@ void instance_set_occupied(struct instance *instance, bool occupied)
 	instance_use_changed(instance);
 	if (changed)
 		instance_warm_use_changed(instance);
+	if (changed && !occupied && instance->fsm.held)
+		instance_drain(instance);
 }

@@ -150,7 +150,9 @@ struct instance {
 	struct backoff server_backoff;
 	int32_t proven_servers[INSTANCE_SERVERS_MAX]; /* ring: pids that were children of ours */
 	uint64_t n_proven_servers;
-	int32_t counted_server;       /* whose failure was counted last */
+	int32_t counted_server;                /* whose failure was counted last */
+	int32_t missing[INSTANCE_SERVERS_MAX]; /* gone when it was adopted */
+	size_t n_missing;
 	bool prestarting;             /* a start_server is under way */
 	uint32_t prestart_uid;        /* for whom */
 	uint64_t prestart_after_usec; /* monotonic; after servers failed to start */
@@ -172,6 +174,10 @@ struct instance {
 	struct instance_death deaths[INSTANCE_DEATHS_MAX]; /* ring */
 	uint64_t n_deaths;
 
+	char state_path[CONFIG_TEXT_SIZE + 32];
+	sd_event_source *save; /* writes the state */
+	bool left;             /* its processes and files are for the next supervisor */
+
 	sd_event_source *files; /* inotify */
 	uint64_t socket_inode;
 };
@@ -180,8 +186,30 @@ int instance_new(const struct instance_setup *setup, struct instance **ret);
 /* Ends what still runs, at once, and removes its files. NULL is fine. Returns NULL. */
 struct instance *instance_free(struct instance *instance);
 
+#define INSTANCE_STATE_SUFFIX ".instance"
+/* What a state file says that an instance is. -errno as statefile_read. */
+struct instance_record {
+	char name[DEVICE_UUID_SIZE];
+	char devices[GANG_DEVICES_MAX][DEVICE_UUID_SIZE];
+	size_t n_devices;
+};
+int instance_read_record(const char *path, struct instance_record *ret);
+/* Ends the control daemon of an instance that is not served any more, if it is proven to be that,
+ * and removes the file. */
+void instance_end_orphan(const char *path, const char *runtime_directory);
+
+/* Before its start: goes on from what an earlier supervisor left, as far as it can be proven. 0;
+ * the errors are statefile_read's, and then nothing has changed. */
+int instance_restore(struct instance *instance);
+/* The next supervisor is to go on with it: instance_free ends and removes nothing then. */
+void instance_leave(struct instance *instance);
+
 void instance_start(struct instance *instance);
 void instance_stop(struct instance *instance);
+/* Nobody new is let in, and it stops when nobody has a lease; instance_start takes that back. */
+void instance_drain(struct instance *instance);
+/* Ends its pair and starts another. */
+void instance_recycle(struct instance *instance);
 void instance_set_occupied(struct instance *instance, bool occupied);
 
 /* Starts a server for uid ahead of its first client, unless one runs or servers fail to start.
@@ -227,6 +255,9 @@ static inline bool instance_is_gang(const struct instance *instance)
 
 /* The i-th line of what was said, the oldest first; NULL past the last. */
 const char *instance_lines_get(const struct instance_lines *lines, size_t i);
+
+/* Of one that has had any. */
+const struct instance_death *instance_last_death(const struct instance *instance);
 
 /* How many of the last faults had somebody of this uid and name there: the i-th such pair. False
  * past the last. ret_faults: how many faults are remembered. */

@@ -53,13 +53,34 @@ void instance_clients_add(struct instance *instance, int32_t pid, int32_t server
 	if (process_open(pid, &client->pidfd) == 0)
 		instance->setup.handlers->identify(instance, pid, client->lease,
 						   instance->setup.userdata);
+	instance_save_soon(instance);
 	instance_use_changed(instance);
 }
 
 static void tell(struct instance *instance)
 {
+	instance_save_soon(instance);
 	instance_use_changed(instance);
 	instance->setup.handlers->clients_left(instance, instance->setup.userdata);
+}
+
+void instance_clients_adopt(struct instance *instance, pid_t pid, int pidfd, int32_t server,
+			    bool hit, const char *lease)
+{
+	struct instance_client *client = instance_clients_find(instance, 0);
+
+	if (!client) {
+		(void)safe_close(pidfd);
+		return;
+	}
+	*client = (struct instance_client){
+		.instance = instance,
+		.pid = pid,
+		.pidfd = pidfd,
+		.server = server,
+		.hit = hit,
+	};
+	(void)text_copy(client->lease, sizeof(client->lease), lease);
 }
 
 static void has_gone(struct instance *instance, struct instance_client *client)

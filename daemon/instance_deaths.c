@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "instance_parts.h"
+#include "text.h"
 #include "util.h"
 
 void instance_lines_add(struct instance_lines *lines, const char *text, size_t length)
@@ -48,7 +49,21 @@ struct instance_death *instance_death_add(struct instance *instance, enum instan
 	return death;
 }
 
+void instance_death_while_away(struct instance *instance, pid_t pid)
+{
+	struct instance_death *death = instance_death_add(instance, INSTANCE_LOSS_CONTROL);
+
+	(void)text_copy(death->status, sizeof(death->status), "is gone");
+	(void)text_format(death->reason, sizeof(death->reason),
+			  "control daemon %d ended while no supervisor ran", pid);
+}
+
 struct instance_death *instance_death_last(struct instance *instance)
+{
+	return &instance->deaths[(instance->n_deaths - 1) % INSTANCE_DEATHS_MAX];
+}
+
+const struct instance_death *instance_last_death(const struct instance *instance)
 {
 	return &instance->deaths[(instance->n_deaths - 1) % INSTANCE_DEATHS_MAX];
 }

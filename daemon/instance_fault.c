@@ -209,6 +209,7 @@ void instance_fault_tell(struct instance *instance)
 	instance->faults[instance->n_faults++ % INSTANCE_FAULTS_MAX].n = 0;
 	remember_presence(instance, &death->hits);
 	journal_log(LOG_ERR, &context, "%s", death->reason);
+	instance_save(instance);
 	update_reason(instance);
 	instance->setup.handlers->interrupted(instance, death, instance->setup.userdata);
 }

@@ -12,6 +12,7 @@
  *   instance_fault.c    GPU faults: whom they hit, how holdouts are made to leave
  *   instance_files.c    the files of the pipe directory
  *   instance_deaths.c   what is remembered of losses
+ *   instance_state.c    what the next supervisor must know
  */
 #pragma once
 
@@ -35,6 +36,9 @@ void instance_spawn(struct instance *instance);
 /* Something that a waiting start waited for is gone. */
 void instance_spawn_again(struct instance *instance);
 
+/* Is it a control daemon on our directory, started by our user? */
+bool instance_is_our_daemon(const struct instance *instance, pid_t pid);
+
 /* instance_output.c */
 void instance_output_line(const char *text, size_t length, void *userdata);
 
@@ -52,6 +56,11 @@ bool instance_servers_alive(const struct instance *instance);
 bool instance_servers_has(const struct instance *instance, int32_t pid);
 /* Servers that are dying count as lost now. */
 void instance_servers_catch_up(struct instance *instance);
+/* One of an earlier supervisor's, proven; takes over pidfd. */
+void instance_servers_adopt(struct instance *instance, pid_t pid, int pidfd, uint32_t uid,
+			    bool ready, bool asked, bool expected);
+/* It had been there, and was not when its instance was adopted. */
+void instance_servers_lost_while_away(struct instance *instance, pid_t pid);
 /* Asks those that were not yet asked to end. */
 void instance_servers_shut_down(struct instance *instance);
 /* A server that could answer for itself; NULL when there is none. */
@@ -61,6 +70,9 @@ const struct instance_server *instance_servers_ready(const struct instance *inst
 void instance_clients_line(struct instance *instance, const struct mpslog_line *line);
 /* Unless it is known already. */
 void instance_clients_add(struct instance *instance, int32_t pid, int32_t server);
+/* One of an earlier supervisor's, proven; takes over pidfd. */
+void instance_clients_adopt(struct instance *instance, pid_t pid, int pidfd, int32_t server,
+			    bool hit, const char *lease);
 /* Those of a server that is gone; 0: all. */
 void instance_clients_forget(struct instance *instance, int32_t server);
 /* All, and nobody is told: the instance ends. */
@@ -107,3 +119,13 @@ void instance_lines_add(struct instance_lines *lines, const char *text, size_t l
 void instance_hits_add(struct instance_hits *hits, int32_t pid, const char *lease);
 struct instance_death *instance_death_add(struct instance *instance, enum instance_loss what);
 struct instance_death *instance_death_last(struct instance *instance);
+/* The control daemon that an earlier supervisor had is not there any more. */
+void instance_death_while_away(struct instance *instance, pid_t pid);
+
+/* instance_state.c */
+int instance_state_init(struct instance *instance);
+/* At once; what may wait until this turn of the loop is over: soon. */
+void instance_save(struct instance *instance);
+void instance_save_soon(struct instance *instance);
+/* Its control daemon has been found running. */
+void instance_adopt(struct instance *instance);

@@ -125,6 +125,7 @@ static void on_server_exit(struct process *process, int status, void *userdata)
 		instance_spawn_again(instance);
 	if (!any_is_ending(instance) && !instance->ending_servers)
 		instance_dispatch(instance, INSTANCE_EVENT_SERVER_GONE, NULL);
+	instance_save_soon(instance);
 	instance_warm_servers_changed(instance);
 }
 
@@ -199,6 +200,20 @@ static int open_server(struct instance *instance, pid_t pid, int *ret_pidfd)
 	return 0;
 }
 
+static void watch_server(struct instance *instance, struct instance_server *server, pid_t pid,
+			 int pidfd, uint32_t uid)
+{
+	*server = (struct instance_server){
+		.instance = instance,
+		.process = PROCESS_INIT,
+		.thread_fd = -EBADF,
+		.uid = uid,
+	};
+	if (process_watch(&server->process, instance->setup.processes, pid, pidfd, on_server_exit,
+			  server) < 0)
+		forget(server);
+}
+
 static void add_server(struct instance *instance, const struct mpslog_line *line)
 {
 	struct instance_server *server = free_place(instance);
@@ -211,15 +226,8 @@ static void add_server(struct instance *instance, const struct mpslog_line *line
 	if (open_server(instance, line->pid, &pidfd) < 0)
 		return;
 	instance->proven_servers[instance->n_proven_servers++ % INSTANCE_SERVERS_MAX] = line->pid;
-	*server = (struct instance_server){
-		.instance = instance,
-		.process = PROCESS_INIT,
-		.thread_fd = -EBADF,
-		.uid = line->uid,
-	};
-	if (process_watch(&server->process, instance->setup.processes, line->pid, pidfd,
-			  on_server_exit, server) < 0)
-		forget(server);
+	watch_server(instance, server, line->pid, pidfd, line->uid);
+	instance_save_soon(instance);
 	instance_warm_servers_changed(instance);
 }
 
@@ -231,6 +239,9 @@ static void set_expected(struct instance *instance, pid_t pid)
 
 	if (server)
 		server->expected = true;
+	for (size_t i = 0; i < instance->n_missing; i++)
+		if (instance->missing[i] == pid)
+			instance->missing[i] = 0;
 }
 
 static void set_kept(struct instance *instance, pid_t pid)
@@ -250,6 +261,7 @@ static void set_ready(struct instance *instance, pid_t pid)
 	if (server) {
 		server->ready = true;
 		watch_thread(server);
+		instance_save_soon(instance);
 	}
 	instance->failure[0] = '\0';
 	backoff_up(&instance->server_backoff, instance_now_usec(instance));
@@ -292,6 +304,30 @@ void instance_servers_line(struct instance *instance, const struct mpslog_line *
 	default:
 		return;
 	}
+}
+
+void instance_servers_adopt(struct instance *instance, pid_t pid, int pidfd, uint32_t uid,
+			    bool ready, bool asked, bool expected)
+{
+	struct instance_server *server = free_place(instance);
+
+	if (!server) {
+		(void)safe_close(pidfd);
+		return;
+	}
+	instance->proven_servers[instance->n_proven_servers++ % INSTANCE_SERVERS_MAX] = pid;
+	watch_server(instance, server, pid, pidfd, uid);
+	server->ready = ready;
+	server->asked = asked;
+	server->expected = expected;
+	if (ready && server->instance)
+		watch_thread(server);
+}
+
+void instance_servers_lost_while_away(struct instance *instance, pid_t pid)
+{
+	if (pid > 0)
+		report_loss(instance, pid, -1);
 }
 
 void instance_servers_shut_down(struct instance *instance)

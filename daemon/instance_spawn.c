@@ -22,8 +22,7 @@ static void on_stale_exit(struct process *process, int status, void *userdata)
 	instance_spawn_again(instance);
 }
 
-/* Is it a control daemon on our directory, started by our user? */
-static bool is_ours(const struct instance *instance, pid_t pid)
+bool instance_is_our_daemon(const struct instance *instance, pid_t pid)
 {
 	char directory[PATH_MAX];
 	struct procinfo info;
@@ -48,7 +47,7 @@ static int end_stale_daemon(struct instance *instance, pid_t pid, char *reason)
 	int pidfd, r;
 
 	r = process_open(pid, &pidfd);
-	if (r == 0 && !is_ours(instance, pid)) {
+	if (r == 0 && !instance_is_our_daemon(instance, pid)) {
 		(void)safe_close(pidfd);
 		r = -EBUSY;
 	}
@@ -145,6 +144,10 @@ void instance_spawn(struct instance *instance)
 	char reason[REASON_SIZE];
 	int r;
 
+	if (process_is_watched(&instance->daemon)) {
+		instance_adopt(instance);
+		return;
+	}
 	if (must_wait(instance)) {
 		wait_for_the_old(instance);
 		return;
@@ -172,6 +175,7 @@ void instance_spawn(struct instance *instance)
 	instance->setup.stats->control_starts++;
 	context.pid = instance->daemon.pid;
 	journal_log(LOG_INFO, &context, "started control daemon %d", context.pid);
+	instance_save(instance);
 	instance_files_watch(instance);
 	instance_dispatch(instance, INSTANCE_EVENT_SPAWNED, NULL);
 }

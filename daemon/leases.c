@@ -165,7 +165,7 @@ static void unlink_holding(struct holding *holding)
 	holding->connection = NULL;
 }
 
-static void link_holding(struct holding *holding, struct connection *connection)
+void leases_link(struct holding *holding, struct connection *connection)
 {
 	holding->connection = connection;
 	holding->next = connection->holdings;
@@ -194,6 +194,8 @@ void leases_finish(struct holding *holding, const char *message)
 	leases_directory(leases, lease, directory);
 	leases->n_draining -= lease->state == LEASE_DRAINING;
 	leases_let_go(holding);
+	if (was_granted)
+		leases_forget(leases, lease);
 	*holding = (struct holding){.holder = PROCESS_INIT};
 	lease_end(&leases->table, index);
 	if (was_granted) {
@@ -206,8 +208,7 @@ void leases_finish(struct holding *holding, const char *message)
 	leases_ask_refresh(leases);
 }
 
-/* The holder is gone, or has given it back. */
-static void end(struct holding *holding, const char *why)
+void leases_let_end(struct holding *holding, const char *why)
 {
 	const struct lease *lease = leases_lease_of(holding);
 
@@ -238,7 +239,7 @@ void leases_end(struct leases *leases, size_t index, const char *why)
 				    .message = why,
 			    }),
 			    false);
-	end(holding, why);
+	leases_let_end(holding, why);
 }
 
 static void on_holder_exit(struct process *process, int status, void *userdata)
@@ -268,8 +269,13 @@ static int make_true(struct holding *holding)
 	if (r < 0)
 		return r;
 	leases_directory(leases, lease, directory);
-	return rundir_make_lease(directory, leases_instance_of(holding)->directory,
-				 lease->request.uid);
+	r = rundir_make_lease(directory, leases_instance_of(holding)->directory,
+			      lease->request.uid);
+	if (r < 0)
+		return r;
+	holding->told_generation = leases_instance_of(holding)->fsm.generation;
+	(void)leases_save(holding);
+	return 0;
 }
 
 static void grant(struct holding *holding)
@@ -365,7 +371,8 @@ static void refuse_request(struct leases *leases, const struct leases_ask *ask, 
 
 	leases->stats->leases_refused++;
 	if (outcome == LEASE_ALL_FAILED) {
-		connection_error(ask->connection, PROTO_NOT_READY, leases_not_ready(leases, place));
+		connection_error(ask->connection, leases_no_hope(leases, place),
+				 leases_not_ready(leases, place));
 		return;
 	}
 	if (outcome == LEASE_UNSATISFIABLE || outcome < 0)
@@ -373,10 +380,25 @@ static void refuse_request(struct leases *leases, const struct leases_ask *ask, 
 	connection_error(ask->connection, error, json_pack("{s:s}", "reason", reason));
 }
 
+int leases_watch_holder(struct holding *holding, pid_t pid, int pidfd)
+{
+	struct procinfo info;
+	int r;
+
+	r = process_watch(&holding->holder, holding->leases->processes, pid, pidfd, on_holder_exit,
+			  holding);
+	if (r < 0)
+		return r;
+	process_set_priority(&holding->holder, PRIORITY_HOLDER);
+	/* One that has ended just now: its pidfd tells. */
+	if (procinfo_read(pid, &info) == 0)
+		holding->start_ticks = info.start_ticks;
+	return 0;
+}
+
 static int enter(struct leases *leases, struct leases_ask *ask, size_t index)
 {
 	struct holding *holding = &leases->holdings[index];
-	int r;
 
 	*holding = (struct holding){
 		.leases = leases,
@@ -386,14 +408,10 @@ static int enter(struct leases *leases, struct leases_ask *ask, size_t index)
 		.streaming = ask->more,
 		.asked_usec = leases_now_usec(leases),
 	};
-	link_holding(holding, ask->connection);
+	leases_link(holding, ask->connection);
 	if (ask->holder_pidfd < 0)
 		return 0;
-	r = process_watch(&holding->holder, leases->processes, ask->request.pid,
-			  TAKE_FD(ask->holder_pidfd), on_holder_exit, holding);
-	if (r == 0)
-		process_set_priority(&holding->holder, PRIORITY_HOLDER);
-	return r;
+	return leases_watch_holder(holding, ask->request.pid, TAKE_FD(ask->holder_pidfd));
 }
 
 void leases_acquire(struct leases *leases, struct leases_ask *ask)
@@ -431,12 +449,49 @@ void leases_acquire(struct leases *leases, struct leases_ask *ask)
 	}
 }
 
+void leases_reclaim(struct leases *leases, size_t index, struct connection *connection, bool more)
+{
+	struct holding *holding = &leases->holdings[index];
+
+	/* Whoever had it before, if anybody is left: it has come back on another connection. */
+	leases_tell(holding, "revoked", NULL, false);
+	unlink_holding(holding);
+	if (holding->orphaned)
+		holding->timer = sd_event_source_disable_unref(holding->timer);
+	holding->orphaned = false;
+	leases_link(holding, connection);
+	holding->answering = true;
+	holding->streaming = more;
+	leases_tell(holding, "granted", NULL, more);
+	if (more)
+		leases_tell_late(holding);
+}
+
 /* ---------------------------------------------------------------- what happens around them */
+
+static void end_all_of(struct leases *leases, size_t place, const char *why)
+{
+	size_t next;
+
+	for (size_t i = lease_place_first(&leases->table, place); i != LEASE_NONE; i = next) {
+		next = lease_place_next(&leases->table, i);
+		leases_end(leases, i, why);
+	}
+}
+
+void leases_end_all(struct leases *leases, size_t device, const char *why)
+{
+	size_t gang = leases->table.places[device].gang;
+
+	end_all_of(leases, device, why);
+	if (gang != LEASE_NONE)
+		end_all_of(leases, gang, why);
+}
 
 static void end_with_connection(struct holding *holding)
 {
 	instance_catch_up(leases_instance_of(holding));
-	end(holding, "its connection has ended");
+	leases_let_end(holding, "its connection has ended");
 }
 
 void leases_connection_ended(struct leases *leases, struct connection *connection)
@@ -447,12 +502,13 @@ void leases_connection_ended(struct leases *leases, struct connection *connectio
 
 		unlink_holding(holding);
 		holding->answering = false;
+		if (leases->left)
+			continue;
 		if (lease_is_waiting(lease))
 			leases_finish(holding, "gave up waiting");
 		else if (lease->request.bind == LEASE_BIND_CONNECTION)
 			end_with_connection(holding);
 	}
-	(void)leases;
 }
 
 void leases_close(struct leases *leases, const char *why)
@@ -483,8 +539,9 @@ static void locate(struct leases *leases)
 	_cleanup_free_ char *path = realpath(leases->runtime_directory, NULL);
 	_cleanup_free_ char *mountinfo = NULL;
 
-	if (!path || procinfo_mounts(getpid(), &mountinfo) < 0 ||
-	    mounts_locate(mountinfo, path, &leases->location) < 0)
+	leases->located = path && procinfo_mounts(getpid(), &mountinfo) == 0 &&
+			  mounts_locate(mountinfo, path, &leases->location) == 0;
+	if (!leases->located)
 		log_warning("cannot find out where %s is mounted; clients in containers that mount "
 			    "a lease's directory at another path are not told apart",
 			    leases->runtime_directory);
@@ -520,10 +577,20 @@ int leases_init(struct leases *leases, const struct leases_setup *setup)
 	return r;
 }
 
+/* Only what is in memory. */
+static void abandon(struct leases *leases)
+{
+	for (size_t i = lease_first(&leases->table); i != LEASE_NONE;
+	     i = lease_next(&leases->table, i))
+		leases_let_go(&leases->holdings[i]);
+}
+
 void leases_done(struct leases *leases)
 {
 	leases->closed = true;
-	if (leases->storage && leases->holdings)
+	if (leases->left)
+		abandon(leases);
+	else if (leases->storage && leases->holdings)
 		for (size_t i; (i = lease_first(&leases->table)) != LEASE_NONE;)
 			leases_finish(&leases->holdings[i], "the supervisor ends");
 	leases->refresh = sd_event_source_disable_unref(leases->refresh);

@@ -29,9 +29,12 @@ struct holding {
 	uint64_t asked_usec;             /* monotonic */
 	uint64_t attached_usec;          /* monotonic: granted, or when a client last attached */
 	int told_position;
-	uint32_t told_reason; /* a hash */
-	bool terminated;      /* while draining: its clients have had SIGTERM */
-	char why[48];         /* it drains */
+	uint32_t told_reason;     /* a hash */
+	bool terminated;          /* while draining: its clients have had SIGTERM */
+	bool orphaned;            /* its holder's connection ended with an earlier supervisor */
+	uint64_t start_ticks;     /* of the holder; 0: none */
+	uint64_t told_generation; /* that the holder knows of, or need not */
+	char why[48];             /* it drains */
 };
 
 /* What the owner does for the leases. */
@@ -74,8 +77,10 @@ struct leases {
 	size_t n_draining;
 	bool dispatching;
 	char runtime_directory[PIPE_DIRECTORY_MAX + 1];
-	struct mounts_location location; /* of the runtime directory; path empty: not known */
-	bool closed;                     /* shutting down: nothing is granted any more */
+	struct mounts_location location; /* of the runtime directory, when that is known */
+	bool located;
+	bool closed; /* shutting down: nothing is granted any more */
+	bool left;   /* what there is, is for the next supervisor */
 };
 
 struct leases_setup {
@@ -108,9 +113,20 @@ struct leases_ask {
  * over holder_pidfd. */
 void leases_acquire(struct leases *leases, struct leases_ask *ask);
 
+/* The connection's call goes on with this lease, which an earlier supervisor granted: `granted`,
+ * what was lost meanwhile, and so on. The caller may touch it. */
+void leases_reclaim(struct leases *leases, size_t index, struct connection *connection, bool more);
+
+/* Takes up the leases that an earlier supervisor left, when its instances have been. */
+void leases_restore(struct leases *leases);
+/* The next supervisor is to go on with them: leases_done ends and removes nothing then. */
+void leases_leave(struct leases *leases);
+
 /* Ends a lease or request; `why` is for the events and for the holder (`revoked`). A lease with
  * clients drains: it keeps its place, lets nobody new in, and ends with the last of them. */
 void leases_end(struct leases *leases, size_t index, const char *why);
+/* Ends all on the device, of gangs too. */
+void leases_end_all(struct leases *leases, size_t device, const char *why);
 /* The connection has ended: so do its requests and what is bound to it. */
 void leases_connection_ended(struct leases *leases, struct connection *connection);
 /* Ends all, because the supervisor stops; from now on nothing is granted. */
@@ -123,6 +139,8 @@ void leases_place_changed(struct leases *leases, struct instance *instance);
 void leases_servers_changed(struct leases *leases, struct instance *instance);
 /* Clients of an instance have left. */
 void leases_clients_left(struct leases *leases);
+/* An administrator holds the place, or gives it back. */
+void leases_hold(struct leases *leases, size_t place, bool held);
 /* A gang that was to end is gone; its place has no instance. */
 void leases_gang_gone(struct leases *leases, size_t place);
 /* Tells holders on the instance that their generation is lost: all, or after a GPU fault those

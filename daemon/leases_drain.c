@@ -53,11 +53,13 @@ bool leases_drain(struct holding *holding, const char *why)
 	leases_let_go(holding);
 	lease_drain(&leases->table, holding->index);
 	leases->n_draining++;
-	(void)text_copy(holding->why, sizeof(holding->why), why);
+	if (why != holding->why)
+		(void)text_copy(holding->why, sizeof(holding->why), why);
 	leases_directory(leases, lease, directory);
 	rundir_close_lease(directory);
 	instance_watch_attached(instance, lease->id);
 	start_grace(holding);
+	(void)leases_save(holding);
 	leases_describe(leases, holding->index, reason);
 	leases_emit(holding, "lease-draining", reason);
 	return true;

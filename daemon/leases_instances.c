@@ -34,10 +34,17 @@ void leases_renew(struct leases *leases, const struct instance *instance)
 	}
 }
 
+const char *leases_no_hope(const struct leases *leases, size_t place)
+{
+	return leases->table.places[place].held ? PROTO_HELD : PROTO_NOT_READY;
+}
+
 json_t *leases_not_ready(const struct leases *leases, size_t place)
 {
 	const struct instance *instance = leases->instances[place];
 
+	if (leases->table.places[place].held)
+		return json_pack("{s:s}", "instance", instance_name(instance));
 	if (!instance)
 		return json_pack("{s:s, s:s, s:o}", "instance", "gang", "state", "failed", "reason",
 				 render_text(leases->table.places[place].closed_reason));
@@ -67,7 +74,8 @@ static void refuse_hopeless(struct leases *leases)
 		struct holding *holding = &leases->holdings[index];
 
 		leases->stats->leases_refused++;
-		leases_refuse(holding, PROTO_NOT_READY, leases_not_ready(leases, place));
+		leases_refuse(holding, leases_no_hope(leases, place),
+			      leases_not_ready(leases, place));
 		leases_finish(holding, reason);
 	}
 }
@@ -95,6 +103,15 @@ void leases_place_changed(struct leases *leases, struct instance *instance)
 		refuse_hopeless(leases);
 	leases_dispatch(leases);
 	prepare_again(leases, instance->setup.index);
+	leases_ask_refresh(leases);
+}
+
+void leases_hold(struct leases *leases, size_t place, bool held)
+{
+	leases->table.places[place].held = held;
+	if (held)
+		refuse_hopeless(leases);
+	leases_dispatch(leases);
 	leases_ask_refresh(leases);
 }
 
@@ -142,15 +159,37 @@ static json_t *render_interruption(const struct leases *leases, const struct lea
 	});
 }
 
+/* What the holder cannot be told now, it is told when it comes back. Whom it does not concern need
+ * never be. */
 static void interrupt(struct holding *holding, const struct instance_death *death)
 {
 	struct leases *leases = holding->leases;
 
 	leases->stats->interruptions++;
 	leases_log(holding, death->reason);
-	if (holding->streaming)
-		leases_tell(holding, "interrupted",
-			    render_interruption(leases, leases_lease_of(holding), death), true);
+	if (!holding->streaming || !holding->answering)
+		return;
+	leases_tell(holding, "interrupted",
+		    render_interruption(leases, leases_lease_of(holding), death), true);
+	holding->told_generation = leases_instance_of(holding)->fsm.generation;
+	(void)leases_save(holding);
+}
+
+static void pass_over(struct holding *holding)
+{
+	holding->told_generation = leases_instance_of(holding)->fsm.generation;
+	(void)leases_save(holding);
+}
+
+void leases_tell_late(struct holding *holding)
+{
+	struct instance *instance = leases_instance_of(holding);
+	struct instance_death unknown = {.what = INSTANCE_LOSS_CONTROL};
+
+	if (holding->told_generation >= instance->fsm.generation)
+		return;
+	(void)text_copy(unknown.reason, sizeof(unknown.reason), "lost while nobody could be told");
+	interrupt(holding, instance->n_deaths > 0 ? instance_last_death(instance) : &unknown);
 }
 
 void leases_tell_ahead(struct holding *holding)
@@ -213,8 +252,12 @@ void leases_interrupt(struct leases *leases, const struct instance *instance,
 		const struct lease *lease = &leases->table.leases[i];
 
 		next = lease_place_next(&leases->table, i);
-		if (!lease_is_waiting(lease) && is_hit(death, lease->id))
+		if (lease_is_waiting(lease))
+			continue;
+		if (is_hit(death, lease->id))
 			interrupt(&leases->holdings[i], death);
+		else
+			pass_over(&leases->holdings[i]);
 	}
 }
 
@@ -237,7 +280,7 @@ static size_t find_mounted(const struct leases *leases, pid_t pid, const char *p
 	_cleanup_free_ char *mountinfo = NULL;
 	struct mounts_location location;
 
-	if (leases->location.path[0] == '\0' || procinfo_mounts(pid, &mountinfo) < 0 ||
+	if (!leases->located || procinfo_mounts(pid, &mountinfo) < 0 ||
 	    mounts_locate(mountinfo, path, &location) < 0 ||
 	    location.major != leases->location.major || location.minor != leases->location.minor)
 		return LEASE_NONE;
@@ -250,11 +293,13 @@ void leases_identify(struct leases *leases, const struct instance *instance, pid
 	const struct lease *lease;
 	struct procinfo info;
 	char path[PATH_MAX];
-	size_t i;
+	size_t i, length;
 
 	if (procinfo_read(pid, &info) < 0 ||
 	    procinfo_environment(pid, "CUDA_MPS_PIPE_DIRECTORY", path, sizeof(path)) < 0)
 		return;
+	for (length = strlen(path); length > 1 && path[length - 1] == '/'; length--)
+		path[length - 1] = '\0';
 	i = find_below(leases, leases->runtime_directory, path);
 	if (i == LEASE_NONE)
 		i = find_mounted(leases, pid, path);

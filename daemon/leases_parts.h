@@ -5,6 +5,7 @@
  *   leases.c            the life of a lease
  *   leases_wait.c       those who wait: what they are told, and when they have waited enough
  *   leases_drain.c      leases whose holder is gone and whose clients are not
+ *   leases_state.c      what the next supervisor must know, and taking it up
  *   leases_instances.c  what happens to instances, as it matters to leases
  */
 #pragma once
@@ -23,6 +24,11 @@ void leases_emit(const struct holding *holding, const char *kind, const char *me
 void leases_tell(struct holding *holding, const char *what, json_t *event, bool continues);
 void leases_tell_queued(struct holding *holding, int position);
 void leases_refuse(struct holding *holding, const char *error, json_t *parameters);
+void leases_link(struct holding *holding, struct connection *connection);
+/* Watches the process that it lives with; takes over pidfd. */
+int leases_watch_holder(struct holding *holding, pid_t pid, int pidfd);
+/* A lease's holder is gone, or has given it back. */
+void leases_let_end(struct holding *holding, const char *why);
 /* It has no holder any more: no connection, no process, no timer. */
 void leases_let_go(struct holding *holding);
 /* Takes the lease out of the table and everything of it away. */
@@ -48,5 +54,13 @@ bool leases_drain(struct holding *holding, const char *why);
 /* The holder has ended while its instance is being ended by force, probably of that: it is told
  * now, for when all others are told its lease is over. */
 void leases_tell_ahead(struct holding *holding);
-/* The parameters of the error NotReady. */
+/* The error for who could have had the place, and its parameters: NotReady or Held. */
+const char *leases_no_hope(const struct leases *leases, size_t place);
 json_t *leases_not_ready(const struct leases *leases, size_t place);
+/* Tells the holder what it does not know of: the generation was lost while nobody could. */
+void leases_tell_late(struct holding *holding);
+
+/* leases_state.c */
+/* Of a lease that has been granted. -errno. */
+int leases_save(struct holding *holding);
+void leases_forget(const struct leases *leases, const struct lease *lease);

@@ -9,6 +9,7 @@
 #include "methods.h"
 #include "service.h"
 #include "spawn.h"
+#include "statefile.h"
 #include "text.h"
 #include "usock.h"
 #include "util.h"
@@ -56,6 +57,7 @@ static void on_changed(struct instance *instance, void *userdata)
 
 	leases_place_changed(&manager->leases, instance);
 	gangs_state_changed(&manager->gangs, instance);
+	operations_instance_changed(&manager->operations, instance);
 	(void)text_format(message, sizeof(message), "%s%s%s", instance_state_to_string(fsm->state),
 			  fsm->reason[0] ? ": " : "", fsm->reason);
 	events_emit(&manager->events, &(struct event){
@@ -157,6 +159,7 @@ static void on_connection_ended(struct connection *connection, void *userdata)
 	struct manager *manager = userdata;
 
 	events_unsubscribe(&manager->events, connection);
+	operations_connection_ended(&manager->operations, connection);
 	leases_connection_ended(&manager->leases, connection);
 }
 
@@ -255,6 +258,45 @@ static int add_instance(struct manager *manager, size_t device)
 	return 0;
 }
 
+static bool is_served(const struct manager *manager, const char *name)
+{
+	for (size_t i = 0; i < PLACES_MAX; i++)
+		if (manager->instances[i] && streq(instance_name(manager->instances[i]), name))
+			return true;
+	return false;
+}
+
+static bool end_orphan(const char *path, void *userdata)
+{
+	struct manager *manager = userdata;
+	struct instance_record record;
+
+	if (instance_read_record(path, &record) < 0 || !is_served(manager, record.name))
+		instance_end_orphan(path, manager->config.runtime_directory);
+	return true;
+}
+
+/* What an earlier supervisor left goes on: instances, gangs, leases. */
+static void restore(struct manager *manager)
+{
+	char directory[PIPE_DIRECTORY_MAX + 16];
+
+	(void)text_format(directory, sizeof(directory), "%s/state",
+			  manager->config.runtime_directory);
+	for (size_t i = 0; i < manager->n_instances; i++) {
+		(void)instance_restore(manager->instances[i]);
+		/* One that runs goes on as it was started. */
+		manager->leases.table.places[i].multi_user =
+			manager->instances[i]->setup.multi_user;
+	}
+	for (size_t i = 0; i < manager->n_instances; i++)
+		manager->leases.table.places[i].held =
+			held_has(&manager->held, instance_name(manager->instances[i]));
+	gangs_restore(&manager->gangs, directory);
+	statefile_each(directory, INSTANCE_STATE_SUFFIX, end_orphan, manager);
+	leases_restore(&manager->leases);
+}
+
 static int add_gangs(struct manager *manager)
 {
 	struct instance_setup setup = common_setup(manager);
@@ -263,18 +305,33 @@ static int add_gangs(struct manager *manager)
 			  &manager->inventory, &setup);
 }
 
-static int listen_to_clients(struct manager *manager)
+/* systemd's socket, when it gave us one: that outlives us. */
+static int get_socket(struct manager *manager, int *ret_fd)
 {
 	char path[PIPE_DIRECTORY_MAX + 16];
+	int r;
+
+	if (service_take_socket(ret_fd))
+		return 0;
+	(void)text_format(path, sizeof(path), "%s/socket", manager->config.runtime_directory);
+	r = usock_listen(path, SOCKET_MODE, ret_fd);
+	if (r < 0)
+		log_error("cannot listen at %s: %s", path, strerror(-r));
+	manager->own_socket = r == 0;
+	return r;
+}
+
+static int listen_to_clients(struct manager *manager)
+{
 	int fd, r;
 
-	(void)text_format(path, sizeof(path), "%s/socket", manager->config.runtime_directory);
-	r = usock_listen(path, SOCKET_MODE, &fd);
-	if (r == 0)
-		r = server_init(&manager->server, manager->event, fd, &server_handlers, manager,
-				&manager->stats);
+	r = get_socket(manager, &fd);
+	if (r < 0)
+		return r;
+	r = server_init(&manager->server, manager->event, fd, &server_handlers, manager,
+			&manager->stats);
 	if (r < 0) {
-		log_error("cannot listen at %s: %s", path, strerror(-r));
+		log_error("cannot serve the socket: %s", strerror(-r));
 		return r;
 	}
 	manager->listening = true;
@@ -301,6 +358,29 @@ static int take_devices(struct manager *manager, const struct inventory *all)
 	return -ENODEV;
 }
 
+/* One that an administrator holds goes on only as far as there is something to be emptied; and a
+ * gang that nobody needs any more is taken up only to be ended in order. */
+static void start_instance(struct manager *manager, size_t place)
+{
+	struct instance *instance = manager->instances[place];
+	const struct lease_place *of = &manager->leases.table.places[place];
+	bool unwanted = of->ending || of->held;
+
+	if (!unwanted || instance_control_pid(instance) > 0)
+		instance_start(instance);
+	if (of->held)
+		instance_drain(instance);
+	if (of->ending)
+		instance_stop(instance);
+}
+
+static void start_instances(struct manager *manager)
+{
+	for (size_t i = 0; i < PLACES_MAX; i++)
+		if (manager->instances[i])
+			start_instance(manager, i);
+}
+
 static int start_serving(struct manager *manager, const struct inventory *all)
 {
 	int r;
@@ -317,12 +397,13 @@ static int start_serving(struct manager *manager, const struct inventory *all)
 		}
 	}
 	r = add_gangs(manager);
-	if (r == 0)
-		r = listen_to_clients(manager);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < manager->n_instances; i++)
-		instance_start(manager->instances[i]);
+	restore(manager);
+	r = listen_to_clients(manager);
+	if (r < 0)
+		return r;
+	start_instances(manager);
 	service_ready();
 	report_status(manager);
 	return 0;
@@ -467,6 +548,8 @@ int manager_new(sd_event *event, const struct config *config, const char *config
 	manager->rundir.lock_fd = -EBADF;
 	manager->server.fd = -EBADF;
 	manager->started_usec = clock_usec(CLOCK_REALTIME);
+	held_load(&manager->held, config->state_directory);
+	operations_init(&manager->operations, event, &manager->leases);
 	make_policy(manager);
 	warn_of_what_is_not_done(config);
 	r = find_programs(manager);
@@ -505,12 +588,12 @@ struct manager *manager_free(struct manager *manager)
 	if (!manager)
 		return NULL;
 	gpuscan_cancel(&manager->scan);
-	if (manager->listening) {
-		(void)text_format(path, sizeof(path), "%s/socket",
-				  manager->config.runtime_directory);
+	(void)text_format(path, sizeof(path), "%s/socket", manager->config.runtime_directory);
+	if (manager->own_socket)
 		(void)unlink(path);
+	if (manager->listening)
 		server_done(&manager->server);
-	}
+	operations_done(&manager->operations);
 	leases_done(&manager->leases);
 	gangs_done(&manager->gangs);
 	for (size_t i = 0; i < PLACES_MAX; i++)
@@ -519,6 +602,20 @@ struct manager *manager_free(struct manager *manager)
 	rundir_close(&manager->rundir);
 	free(manager);
 	return NULL;
+}
+
+void manager_leave(struct manager *manager)
+{
+	if (manager->stopping)
+		return;
+	log_info("restarting: MPS, %zu leases and their jobs go on",
+		 manager->leases.table.n_granted);
+	manager->stopping = true;
+	leases_leave(&manager->leases);
+	for (size_t i = 0; i < PLACES_MAX; i++)
+		if (manager->instances[i])
+			instance_leave(manager->instances[i]);
+	(void)sd_event_exit(manager->event, 0);
 }
 
 void manager_stop(struct manager *manager)

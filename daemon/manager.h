@@ -13,8 +13,10 @@
 #include "events.h"
 #include "gangs.h"
 #include "gpuscan.h"
+#include "held.h"
 #include "instance.h"
 #include "leases.h"
+#include "operations.h"
 #include "policy.h"
 #include "rundir.h"
 #include "server.h"
@@ -34,11 +36,13 @@ struct manager {
 	size_t n_instances;                     /* of single devices */
 	struct leases leases;
 	struct gangs gangs;
+	struct held held;
+	struct operations operations;
 	struct events events;
 	struct server server;
 	char program[CONFIG_TEXT_SIZE], smi[CONFIG_TEXT_SIZE];
 	uint64_t started_usec; /* realtime */
-	bool listening, stopping;
+	bool listening, own_socket, stopping;
 };
 
 /* Checks what can be checked, takes the runtime directory and asks for the devices. When the
@@ -49,6 +53,10 @@ struct manager *manager_free(struct manager *manager);
 
 /* Ends leases and instances in order; the event loop ends when that is done. */
 void manager_stop(struct manager *manager);
+
+/* Ends the event loop, and nothing else: control daemons, leases and jobs are for the next
+ * supervisor. */
+void manager_leave(struct manager *manager);
 
 /* Reads the configuration again and applies what can be applied to what runs; or says why not. */
 void manager_reload(struct manager *manager);

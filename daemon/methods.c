@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include "journal.h"
 #include "manager.h"
 #include "parameters.h"
 #include "process.h"
@@ -288,25 +289,47 @@ static void acquire_lease(struct request *request)
 
 static const struct parameter id_parameter[] = {{"id", PARAMETER_STRING, true, 0, 0}};
 
-static void release_lease(struct request *request)
+/* The lease that the call names, when the caller may touch it; else that is answered. */
+static size_t find_lease(struct request *request)
 {
-	struct leases *leases = &request->manager->leases;
-	const struct lease *lease;
+	const struct lease_table *table = &request->manager->leases.table;
 	const char *id = NULL;
 	size_t index;
 
 	if (read_parameters(request, id_parameter, 1, &id) < 0)
-		return;
-	index = lease_find(&leases->table, id);
+		return LEASE_NONE;
+	index = lease_find(table, id);
 	if (index == LEASE_NONE) {
 		fail(request, PROTO_NO_SUCH_LEASE, json_pack("{s:s}", "id", id));
-		return;
+		return LEASE_NONE;
 	}
-	lease = &leases->table.leases[index];
-	if (!policy_may_touch(&request->manager->policy, &request->who, lease->request.uid)) {
-		deny(request, "the lease belongs to another user");
+	if (policy_may_touch(&request->manager->policy, &request->who,
+			     table->leases[index].request.uid))
+		return index;
+	deny(request, "the lease belongs to another user");
+	return LEASE_NONE;
+}
+
+static void reclaim_lease(struct request *request)
+{
+	struct leases *leases = &request->manager->leases;
+	size_t index = find_lease(request);
+
+	if (index == LEASE_NONE)
 		return;
-	}
+	if (leases->table.leases[index].state != LEASE_GRANTED)
+		fail_invalid(request, "id", "only a lease that is granted can be reclaimed");
+	else
+		leases_reclaim(leases, index, request->connection, request->call->more);
+}
+
+static void release_lease(struct request *request)
+{
+	struct leases *leases = &request->manager->leases;
+	size_t index = find_lease(request);
+
+	if (index == LEASE_NONE)
+		return;
 	leases_end(leases, index, "it was released");
 	connection_reply(request->connection, NULL, false);
 }
@@ -339,6 +362,152 @@ static void get_status(struct request *request)
 				   (json_int_t)manager->started_usec, "instances", instances,
 				   "counters", render_counters(&manager->stats)),
 			 false);
+}
+
+/* ---------------------------------------------------------------- operators */
+
+/* By its name, or a selector of one device; else that is answered. */
+static struct instance *find_instance(struct request *request, const char *name)
+{
+	struct manager *manager = request->manager;
+	struct device_set set = {};
+
+	for (size_t i = 0; i < PLACES_MAX; i++)
+		if (manager->instances[i] && streq(instance_name(manager->instances[i]), name))
+			return manager->instances[i];
+	if (inventory_select(&manager->inventory, name, &set) == 0 && device_set_count(&set) == 1)
+		for (size_t i = 0; i < manager->n_instances; i++)
+			if (device_set_has(&set, i))
+				return manager->instances[i];
+	fail(request, PROTO_NO_SUCH_INSTANCE, json_pack("{s:s}", "instance", name));
+	return NULL;
+}
+
+struct operate {
+	const char *instance;
+	int64_t wait_ms;
+	bool wait_set, force;
+};
+
+static const struct parameter operate_parameters[] = {
+	{"instance", PARAMETER_STRING, true, offsetof(struct operate, instance), 0},
+	{"wait_ms", PARAMETER_INT, false, offsetof(struct operate, wait_ms),
+	 offsetof(struct operate, wait_set)},
+};
+
+static const struct parameter restart_parameters[] = {
+	{"instance", PARAMETER_STRING, true, offsetof(struct operate, instance), 0},
+	{"force", PARAMETER_BOOL, false, offsetof(struct operate, force), 0},
+};
+
+/* The instance that an administrator's call is about; NULL when that was answered. */
+static struct instance *read_operation(struct request *request, const struct parameter *table,
+				       size_t n, struct operate *operate)
+{
+	if (read_parameters(request, table, n, operate) < 0)
+		return NULL;
+	if (!policy_is_admin(&request->manager->policy, &request->who)) {
+		deny(request, "only administrators may do that");
+		return NULL;
+	}
+	if (operate->wait_set && (operate->wait_ms < 0 || operate->wait_ms > INT64_MAX / 1000)) {
+		fail_invalid(request, "wait_ms", "must not be negative");
+		return NULL;
+	}
+	if (request->manager->stopping) {
+		fail(request, PROTO_SHUTTING_DOWN, NULL);
+		return NULL;
+	}
+	return find_instance(request, operate->instance);
+}
+
+static bool is_holdable(struct request *request, const struct instance *instance)
+{
+	if (!instance_is_gang(instance))
+		return true;
+	fail_invalid(request, "instance",
+		     "it has several devices and ends with its leases; name one of the devices");
+	return false;
+}
+
+static int hold(struct request *request, struct instance *instance, bool held)
+{
+	struct manager *manager = request->manager;
+	char reason[CONFIG_TEXT_SIZE + 128];
+	int r;
+
+	r = held_set(&manager->held, instance_name(instance), held);
+	if (r < 0) {
+		(void)text_format(reason, sizeof(reason), "cannot write %s: %s", manager->held.path,
+				  strerror(-r));
+		fail_invalid(request, NULL, reason);
+		return r;
+	}
+	leases_hold(&manager->leases, instance->setup.index, held);
+	return 0;
+}
+
+static void wait_for(struct request *request, enum operation_kind kind, struct instance *instance)
+{
+	if (operations_start(&request->manager->operations, kind, instance, request->connection,
+			     request->call->more) < 0)
+		fail(request, PROTO_BUSY,
+		     json_pack("{s:s}", "reason", "too many such calls: 64 already"));
+}
+
+static void drain(struct request *request)
+{
+	struct operate operate = {};
+	struct instance *instance = read_operation(request, operate_parameters,
+						   ELEMENTSOF(operate_parameters), &operate);
+
+	if (!instance || !is_holdable(request, instance) || hold(request, instance, true) < 0)
+		return;
+	instance_drain(instance);
+	if (operate.wait_set && instance->fsm.state != INSTANCE_STOPPED &&
+	    operations_be_patient(&request->manager->operations, instance,
+				  (uint64_t)operate.wait_ms * USEC_PER_MSEC) < 0)
+		log_error("cannot set a time for the drain of %s", instance_name(instance));
+	wait_for(request, OPERATION_DRAIN, instance);
+}
+
+static void resume(struct request *request)
+{
+	struct operate operate = {};
+	struct instance *instance = read_operation(request, operate_parameters, 1, &operate);
+
+	if (!instance || !is_holdable(request, instance) || hold(request, instance, false) < 0)
+		return;
+	operations_forget(&request->manager->operations, instance);
+	instance_start(instance);
+	connection_reply(request->connection,
+			 json_pack("{s:o}", "instance",
+				   render_instance(&request->manager->leases, instance)),
+			 false);
+}
+
+static void restart(struct request *request)
+{
+	struct operate operate = {};
+	struct instance *instance = read_operation(request, restart_parameters,
+						   ELEMENTSOF(restart_parameters), &operate);
+	const struct lease_place *place;
+
+	if (!instance)
+		return;
+	place = &request->manager->leases.table.places[instance->setup.index];
+	if (instance->fsm.held) {
+		fail(request, PROTO_HELD, json_pack("{s:s}", "instance", instance_name(instance)));
+		return;
+	}
+	if (place->n_leases > 0 && !operate.force) {
+		fail(request, PROTO_BUSY,
+		     json_pack("{s:s, s:I, s:i, s:n}", "reason", "it has leases", "uid",
+			       (json_int_t)place->uid, "leases", place->n_leases, "position"));
+		return;
+	}
+	instance_recycle(instance);
+	wait_for(request, OPERATION_RESTART, instance);
 }
 
 static void monitor(struct request *request)
@@ -389,13 +558,13 @@ static const struct {
 	bool needs_more;
 } methods[] = {
 	{PROTO_ACQUIRE_LEASE, acquire_lease, false},
-	{PROTO_RECLAIM_LEASE, NULL, false},
+	{PROTO_RECLAIM_LEASE, reclaim_lease, false},
 	{PROTO_RELEASE_LEASE, release_lease, false},
 	{PROTO_LIST_LEASES, list_leases, false},
 	{PROTO_GET_STATUS, get_status, false},
-	{PROTO_DRAIN, NULL, false},
-	{PROTO_RESUME, NULL, false},
-	{PROTO_RESTART, NULL, false},
+	{PROTO_DRAIN, drain, false},
+	{PROTO_RESUME, resume, false},
+	{PROTO_RESTART, restart, false},
 	{PROTO_MONITOR, monitor, true},
 	{VARLINK_GET_INFO, get_info, false},
 	{VARLINK_GET_INTERFACE_DESCRIPTION, get_interface_description, false},

@@ -16,6 +16,8 @@
 /* SIGTERM ends a control daemon within 100 ms (measured, 580), unless it hangs. */
 #define TERM_MAX_USEC (2 * USEC_PER_SEC)
 
+#define HELD "held by an administrator"
+
 void fsm_set_state(struct step *step, enum instance_state state, const char *reason)
 {
 	struct instance_fsm *fsm = step->fsm;
@@ -69,6 +71,7 @@ static void enter_starting(struct step *step)
 	step->fsm->recycled = false;
 	step->fsm->give_up = false;
 	step->fsm->server_ending = false;
+	step->fsm->adopted = false;
 	step->effects |= INSTANCE_SPAWN;
 	fsm_set_deadline(step, step->settings->start_usec);
 }
@@ -79,11 +82,32 @@ static uint64_t check_interval(const struct step *step)
 				   : step->settings->idle_interval_usec;
 }
 
+/* It answers, and lets in whom it may. */
+static bool is_serving(const struct instance_fsm *fsm)
+{
+	return fsm->state == INSTANCE_READY || fsm->state == INSTANCE_DRAINING;
+}
+
+/* Held, and nobody has a lease: it is stopped. */
+static void stop_held(struct step *step)
+{
+	step->fsm->wanted = false;
+	fsm_enter_stopping(step, HELD, STEP_QUIT);
+}
+
 static void enter_ready(struct step *step)
 {
-	fsm_set_state(step, INSTANCE_READY, NULL);
+	if (step->fsm->held && !step->fsm->occupied) {
+		stop_held(step);
+		return;
+	}
+	if (step->fsm->held)
+		fsm_set_state(step, INSTANCE_DRAINING, HELD);
+	else
+		fsm_set_state(step, INSTANCE_READY, NULL);
 	backoff_up(&step->fsm->backoff, step->now_usec);
 	step->fsm->misses = 0;
+	step->fsm->adopted = false;
 	fsm_set_deadline(step, check_interval(step));
 }
 
@@ -102,7 +126,7 @@ void fsm_enter_stopping(struct step *step, const char *reason, enum stop_step fi
 
 static void enter_stopped(struct step *step)
 {
-	fsm_set_state(step, INSTANCE_STOPPED, NULL);
+	fsm_set_state(step, INSTANCE_STOPPED, step->fsm->held ? HELD : NULL);
 	backoff_reset(&step->fsm->backoff);
 	fsm_set_deadline(step, USEC_INFINITY);
 }
@@ -149,14 +173,22 @@ static void on_died(struct step *step)
 
 	if (!fsm->alive)
 		return;
-	/* While starting nobody can have attached. */
-	if (fsm->state != INSTANCE_STARTING)
+	/* While starting nobody can have attached, unless it was there before us. */
+	if (fsm->state != INSTANCE_STARTING || fsm->adopted)
 		lose_generation(step);
 	(void)text_copy(why, sizeof(why),
 			fsm->state == INSTANCE_STOPPING && fsm->reason[0] ? fsm->reason
 			: step->reason                                    ? step->reason
 				       : "the control daemon died");
 	on_gone(step, why);
+}
+
+static void enter_unresponsive(struct step *step)
+{
+	fsm_set_state(step, INSTANCE_UNRESPONSIVE, "does not answer commands");
+	step->fsm->adopted = false;
+	step->fsm->limit_usec = step->now_usec + step->settings->wedge_grace_usec;
+	fsm_set_deadline(step, MIN(REFUSED_RETRY_USEC, step->settings->wedge_grace_usec));
 }
 
 static void on_starting_deadline(struct step *step)
@@ -168,6 +200,10 @@ static void on_starting_deadline(struct step *step)
 		if (fsm->alive)
 			fsm_query(step);
 		fsm_set_deadline(step, fsm->limit_usec - step->now_usec);
+		return;
+	}
+	if (fsm->adopted && !fsm->server_ending) {
+		enter_unresponsive(step);
 		return;
 	}
 	if (fsm->server_ending)
@@ -217,6 +253,7 @@ static void on_deadline(struct step *step)
 		on_starting_deadline(step);
 		return;
 	case INSTANCE_READY:
+	case INSTANCE_DRAINING:
 		fsm_query(step);
 		fsm_set_deadline(step, check_interval(step));
 		return;
@@ -236,7 +273,6 @@ static void on_deadline(struct step *step)
 	case INSTANCE_FAULTED:
 		fsm_on_faulted_deadline(step);
 		return;
-	case INSTANCE_DRAINING:
 	case INSTANCE_STOPPED:
 		return;
 	}
@@ -270,9 +306,7 @@ static void on_miss(struct step *step)
 		fsm_set_deadline(step, REFUSED_RETRY_USEC);
 		return;
 	}
-	fsm_set_state(step, INSTANCE_UNRESPONSIVE, "does not answer commands");
-	fsm->limit_usec = step->now_usec + step->settings->wedge_grace_usec;
-	fsm_set_deadline(step, MIN(REFUSED_RETRY_USEC, step->settings->wedge_grace_usec));
+	enter_unresponsive(step);
 }
 
 static void on_no_answer(struct step *step)
@@ -285,7 +319,7 @@ static void on_no_answer(struct step *step)
 
 		fsm_set_deadline(step, MIN(fsm->probe_delay_usec, left_usec));
 		fsm->probe_delay_usec = MIN(fsm->probe_delay_usec * 2, PROBE_MAX_USEC);
-	} else if (fsm->state == INSTANCE_READY) {
+	} else if (is_serving(fsm)) {
 		on_miss(step);
 	} else if (fsm->state == INSTANCE_UNRESPONSIVE && !fsm->attached) {
 		/* It had one more chance; nobody is there whom a new pair would harm. */
@@ -302,7 +336,7 @@ static void on_not_asked(struct step *step)
 	struct instance_fsm *fsm = step->fsm;
 
 	fsm->querying = false;
-	if (fsm->state == INSTANCE_READY)
+	if (is_serving(fsm))
 		fsm_set_deadline(step, NOT_ASKED_RETRY_USEC);
 	else if (fsm->state == INSTANCE_STARTING && !fsm->server_ending)
 		on_no_answer(step);
@@ -317,11 +351,44 @@ static void on_spawned(struct step *step)
 	fsm_set_deadline(step, 2 * PROBE_MIN_USEC);
 }
 
+static void on_adopted(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	assert(fsm->state == INSTANCE_STARTING && !fsm->alive);
+	fsm->alive = fsm->adopted = true;
+	fsm_query(step);
+}
+
 static void on_start(struct step *step)
 {
-	step->fsm->wanted = true;
-	if (step->fsm->state == INSTANCE_STOPPED)
+	struct instance_fsm *fsm = step->fsm;
+
+	fsm->held = false;
+	if (fsm->state == INSTANCE_STOPPING && !fsm->wanted)
+		fsm->recycled = true;
+	fsm->wanted = true;
+	if (fsm->state == INSTANCE_STOPPED)
 		enter_starting(step);
+	else if (fsm->state == INSTANCE_DRAINING)
+		enter_ready(step);
+}
+
+static void on_drain(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	fsm->held = true;
+	if (fsm->state == INSTANCE_STOPPING) {
+		fsm->wanted = fsm->wanted && fsm->occupied;
+	} else if (!fsm->alive && (!fsm->occupied || fsm->state == INSTANCE_FAILED)) {
+		fsm->wanted = false;
+		enter_stopped(step);
+	} else if (is_serving(fsm)) {
+		enter_ready(step);
+	} else if (!fsm->occupied) {
+		stop_held(step);
+	}
 }
 
 static void on_stop(struct step *step)
@@ -333,7 +400,8 @@ static void on_stop(struct step *step)
 	if (fsm->state == INSTANCE_STOPPED || (fsm->state == INSTANCE_STOPPING && fsm->alive))
 		return;
 	/* Nobody is there to be waited for, or nobody listens. */
-	if (fsm->state == INSTANCE_STARTING || fsm->state == INSTANCE_UNRESPONSIVE)
+	if ((fsm->state == INSTANCE_STARTING && !fsm->adopted) ||
+	    fsm->state == INSTANCE_UNRESPONSIVE)
 		first = STEP_TERM;
 	if (fsm->alive)
 		fsm_enter_stopping(step, "shutting down", first);
@@ -373,10 +441,11 @@ static void on_server_lost(struct step *step)
 {
 	struct instance_fsm *fsm = step->fsm;
 
-	if (!fsm->alive || fsm->state == INSTANCE_STARTING || fsm->state == INSTANCE_STOPPING)
+	if (!fsm->alive || (fsm->state == INSTANCE_STARTING && !fsm->adopted) ||
+	    fsm->state == INSTANCE_STOPPING)
 		return;
 	lose_generation(step);
-	if (fsm->state == INSTANCE_READY)
+	if (is_serving(fsm))
 		await_server_end(step, "its MPS server is ending");
 }
 
@@ -423,7 +492,7 @@ static void on_servers_fail(struct step *step)
 
 static void on_socket_lost(struct step *step)
 {
-	if (step->fsm->state == INSTANCE_READY || step->fsm->state == INSTANCE_UNRESPONSIVE ||
+	if (is_serving(step->fsm) || step->fsm->state == INSTANCE_UNRESPONSIVE ||
 	    step->fsm->state == INSTANCE_FAULTED)
 		fsm_enter_stopping(step, step->reason, STEP_QUIT);
 }
@@ -442,11 +511,17 @@ static void on_event(struct step *step, enum instance_event event)
 	case INSTANCE_EVENT_RECYCLE:
 		on_recycle(step);
 		return;
+	case INSTANCE_EVENT_DRAIN:
+		on_drain(step);
+		return;
 	case INSTANCE_EVENT_SPAWNED:
 		on_spawned(step);
 		return;
 	case INSTANCE_EVENT_SPAWN_FAILED:
 		on_gone(step, step->reason);
+		return;
+	case INSTANCE_EVENT_ADOPTED:
+		on_adopted(step);
 		return;
 	case INSTANCE_EVENT_HINT:
 		if (fsm->state == INSTANCE_STARTING && fsm->alive)
@@ -516,14 +591,22 @@ bool instance_fsm_is_forced(const struct instance_fsm *fsm)
 	return fsm->state == INSTANCE_STOPPING && fsm->wanted && fsm->stop_step > STEP_QUIT;
 }
 
-void instance_fsm_init(struct instance_fsm *fsm, uint64_t now_usec)
+void instance_fsm_init(struct instance_fsm *fsm, unsigned int phase, uint64_t now_usec)
 {
 	*fsm = (struct instance_fsm){
 		.state = INSTANCE_STOPPED,
 		.since_usec = now_usec,
 		.deadline_usec = USEC_INFINITY,
 		.generation = 1,
+		.phase = phase % 256,
 	};
+}
+
+void instance_fsm_restore(struct instance_fsm *fsm, uint64_t generation, uint64_t restarts)
+{
+	assert(fsm->state == INSTANCE_STOPPED);
+	fsm->generation = generation;
+	fsm->restarts = restarts;
 }
 
 unsigned int instance_fsm_step(struct instance_fsm *fsm, const struct instance_settings *settings,
@@ -544,8 +627,11 @@ unsigned int instance_fsm_step(struct instance_fsm *fsm, const struct instance_s
 void instance_fsm_set_use(struct instance_fsm *fsm, const struct instance_settings *settings,
 			  bool occupied, bool attached, uint64_t now_usec)
 {
+	uint64_t half_usec = settings->interval_usec / 2;
+	uint64_t first_usec = half_usec + half_usec * fsm->phase / 256;
+
+	if (is_serving(fsm) && occupied && !fsm->occupied)
+		fsm->deadline_usec = MIN(fsm->deadline_usec, now_usec + first_usec);
 	fsm->occupied = occupied;
 	fsm->attached = attached;
-	if (fsm->state == INSTANCE_READY && occupied)
-		fsm->deadline_usec = MIN(fsm->deadline_usec, now_usec + settings->interval_usec);
 }

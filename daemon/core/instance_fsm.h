@@ -41,11 +41,14 @@ struct instance_settings {
 };
 
 enum instance_event {
-	INSTANCE_EVENT_START,        /* wanted from now on */
-	INSTANCE_EVENT_STOP,         /* not wanted from now on */
-	INSTANCE_EVENT_RECYCLE,      /* end the pair and start a new one */
-	INSTANCE_EVENT_SPAWNED,      /* as asked */
+	INSTANCE_EVENT_START,   /* wanted from now on */
+	INSTANCE_EVENT_STOP,    /* not wanted from now on */
+	INSTANCE_EVENT_RECYCLE, /* end the pair and start a new one */
+	INSTANCE_EVENT_DRAIN,   /* nobody new; stop when nobody has a lease. Said again when that
+				 * is so; START takes it back */
+	INSTANCE_EVENT_SPAWNED, /* as asked */
 	INSTANCE_EVENT_SPAWN_FAILED, /* with a reason */
+	INSTANCE_EVENT_ADOPTED,      /* instead: one that runs was found, with its clients */
 	INSTANCE_EVENT_HINT,         /* its output says that it opens its sockets about now */
 	INSTANCE_EVENT_ANSWERED,     /* the query was answered, and all is well */
 	INSTANCE_EVENT_FAULT_STAYS,  /* it was answered: a server is in its fault state */
@@ -73,7 +76,7 @@ enum instance_effect {
 	INSTANCE_TERM = 1 << 3,
 	INSTANCE_KILL = 1 << 4,
 	INSTANCE_CLEAN = 1 << 5,   /* what a dead daemon leaves: servers, files */
-	INSTANCE_SPAWN = 1 << 6,   /* answered by SPAWNED or SPAWN_FAILED */
+	INSTANCE_SPAWN = 1 << 6,   /* answered by SPAWNED, SPAWN_FAILED or ADOPTED */
 	INSTANCE_QUERY = 1 << 7,   /* answered by ANSWERED, NO_ANSWER or TIMED_OUT */
 	INSTANCE_OPEN = 1 << 8,    /* admission */
 	INSTANCE_CHANGED = 1 << 9, /* the state is another one */
@@ -94,6 +97,7 @@ struct instance_fsm {
 	char reason[REASON_SIZE]; /* of the state; empty when it needs none */
 
 	bool wedged; /* being ended because it does not answer */
+	bool held;   /* by order: to be emptied, and not to be started */
 
 	/* Private. */
 	bool wanted, alive, querying, open;
@@ -101,10 +105,12 @@ struct instance_fsm {
 	bool attached;      /* somebody is, or may be, a client */
 	bool untold;        /* a generation is lost to a fault, and nobody has been told yet */
 	bool server_ending; /* a server is on its way out, and might still get clients */
+	bool adopted;       /* starting, but it has been running all the time */
 	bool give_up;       /* fail instead of starting again */
 	bool recycled;      /* being ended by order, to be started again */
 	bool victims_gone;
 	unsigned int misses, stop_step, fault_step;
+	unsigned int phase;        /* 0 to 255: when in the interval the first question comes */
 	uint64_t limit_usec;       /* of the whole start, of the grace of a wedge or a fault */
 	uint64_t probe_delay_usec; /* while starting */
 	struct backoff backoff;
@@ -113,7 +119,10 @@ struct instance_fsm {
 /* Is it being ended by force, to be started anew? Then its generation is as good as lost. */
 bool instance_fsm_is_forced(const struct instance_fsm *fsm);
 
-void instance_fsm_init(struct instance_fsm *fsm, uint64_t now_usec);
+/* phase: another one for each instance, so that not all are asked at the same moment. */
+void instance_fsm_init(struct instance_fsm *fsm, unsigned int phase, uint64_t now_usec);
+/* Before its start: goes on from what an earlier run had come to. */
+void instance_fsm_restore(struct instance_fsm *fsm, uint64_t generation, uint64_t restarts);
 
 /* reason: for the events that have one, else NULL. Returns instance_effect bits. */
 unsigned int instance_fsm_step(struct instance_fsm *fsm, const struct instance_settings *settings,

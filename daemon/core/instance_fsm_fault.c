@@ -59,8 +59,9 @@ void fsm_on_fault(struct step *step)
 {
 	struct instance_fsm *fsm = step->fsm;
 
-	if (fsm->state != INSTANCE_READY && fsm->state != INSTANCE_UNRESPONSIVE &&
-	    fsm->state != INSTANCE_FAULTED)
+	if (fsm->state != INSTANCE_READY && fsm->state != INSTANCE_DRAINING &&
+	    fsm->state != INSTANCE_UNRESPONSIVE && fsm->state != INSTANCE_FAULTED &&
+	    !(fsm->state == INSTANCE_STARTING && fsm->adopted))
 		return;
 	if (fsm->state == INSTANCE_FAULTED && fsm->fault_step == FAULT_SETTLING)
 		return;

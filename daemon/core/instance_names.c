@@ -36,10 +36,14 @@ const char *instance_event_to_string(enum instance_event event)
 		return "stop";
 	case INSTANCE_EVENT_RECYCLE:
 		return "recycle";
+	case INSTANCE_EVENT_DRAIN:
+		return "drain";
 	case INSTANCE_EVENT_SPAWNED:
 		return "spawned";
 	case INSTANCE_EVENT_SPAWN_FAILED:
 		return "spawn-failed";
+	case INSTANCE_EVENT_ADOPTED:
+		return "adopted";
 	case INSTANCE_EVENT_HINT:
 		return "hint";
 	case INSTANCE_EVENT_ANSWERED:

@@ -97,6 +97,7 @@ int lease_request(struct lease_table *table, const struct lease_request *request
 	struct lease *lease;
 	size_t index, place;
 
+	assert(request->n_devices >= 1);
 	if (placement_impossible(table, request, reason))
 		return LEASE_UNSATISFIABLE;
 	if (placement_all_failed(table, request, &place, reason)) {
@@ -336,6 +337,41 @@ int lease_grant_next(struct lease_table *table, uint64_t now_usec, size_t *ret_i
 	lease_queue_assign(table, index);
 	table->places[table->leases[index].place].n_assigned++;
 	return LEASE_PREPARE;
+}
+
+bool lease_restore(struct lease_table *table, const struct lease_request *request, const char *id,
+		   size_t place, uint64_t requested_usec, uint64_t granted_usec, size_t *ret_index)
+{
+	size_t index = lease_find(table, id) == LEASE_NONE ? take_free(table) : LEASE_NONE;
+	struct lease *lease;
+
+	if (index == LEASE_NONE)
+		return false;
+	lease = &table->leases[index];
+	*lease = (struct lease){
+		.state = LEASE_GRANTED,
+		.request = *request,
+		.sequence = table->next_sequence++,
+		.requested_usec = requested_usec,
+		.granted_usec = granted_usec,
+	};
+	(void)text_copy(lease->id, sizeof(lease->id), id);
+	remember_id(table, index);
+	occupy(table, index, place);
+	table->n_granted++;
+	*ret_index = index;
+	return true;
+}
+
+size_t lease_restore_gang(struct lease_table *table, const struct device_set *devices)
+{
+	if (device_set_count(devices) < 2)
+		return LEASE_NONE;
+	for (size_t i = 0; i < table->n_places; i++)
+		if (device_set_has(devices, i) &&
+		    (table->places[i].gang != LEASE_NONE || table->places[i].n_leases > 0))
+			return LEASE_NONE;
+	return form_gang(table, devices);
 }
 
 void lease_drain(struct lease_table *table, size_t index)

@@ -86,6 +86,7 @@ struct lease_place {
 	/* Set by the shell as the instance goes. */
 	bool open;
 	bool failed; /* not open, and not known to be again soon: nobody waits for it */
+	bool held;   /* by an administrator: likewise */
 	char closed_reason[REASON_SIZE]; /* shown to those who wait */
 	bool has_server;
 	uint32_t server_uid; /* whose; UINT32_MAX: several users' */
@@ -144,7 +145,7 @@ enum {
 	LEASE_TABLE_FULL = 1,
 	LEASE_USER_LIMIT,    /* max_per_user reached */
 	LEASE_UNSATISFIABLE, /* no candidate could ever hold it; the sentence says why */
-	LEASE_ALL_FAILED,    /* too many candidates have failed; ret_index is the place of one */
+	LEASE_ALL_FAILED,    /* too many candidates have failed or are held; ret_index is one */
 };
 /* Puts a request at the end of the queue. id: unique, ends with NUL. Outcomes above; nothing has
  * changed then. */
@@ -163,6 +164,13 @@ enum {
 };
 /* Grants the first in the queue who can have a place now, or finds a place for it. */
 int lease_grant_next(struct lease_table *table, uint64_t now_usec, size_t *ret_index);
+
+/* A lease that an earlier run had granted on the place: it has it again, even past its caps. False
+ * when the table is full, or has the id. */
+bool lease_restore(struct lease_table *table, const struct lease_request *request, const char *id,
+		   size_t place, uint64_t requested_usec, uint64_t granted_usec, size_t *ret_index);
+/* And a gang: its place. LEASE_NONE when one of the devices has a lease or another gang. */
+size_t lease_restore_gang(struct lease_table *table, const struct device_set *devices);
 
 /* A granted lease whose holder is gone, and whose clients are not. */
 void lease_drain(struct lease_table *table, size_t index);

@@ -35,15 +35,30 @@ static void unescape(char *text)
 	*to = '\0';
 }
 
-/* The line alone: sscanf looks for the end of all that follows. */
-static bool parse(const char *text, struct mount *ret)
+/* The field at *text, which goes on behind it. False when there is none, or it is too long. */
+static bool next_field(const char **text, char *buffer, size_t size)
 {
-	char line[3 * MOUNTS_PATH_SIZE];
+	size_t length = strcspn(*text, " \n");
 
-	if (text_format(line, sizeof(line), "%.*s", (int)strcspn(text, "\n"), text) < 0)
+	if (length == 0 || length >= size)
 		return false;
-	if (sscanf(line, "%d %d %u:%u %4095s %4095s", &ret->id, &ret->parent, &ret->major,
-		   &ret->minor, ret->root, ret->point) != 6)
+	memcpy(buffer, *text, length);
+	buffer[length] = '\0';
+	*text += length + ((*text)[length] == ' ');
+	return true;
+}
+
+/* "36 35 98:0 /root /point options...": what follows is not looked at. */
+static bool parse(const char *line, struct mount *ret)
+{
+	char id[16], parent[16], device[32];
+
+	if (!next_field(&line, id, sizeof(id)) || !next_field(&line, parent, sizeof(parent)) ||
+	    !next_field(&line, device, sizeof(device)) ||
+	    !next_field(&line, ret->root, sizeof(ret->root)) ||
+	    !next_field(&line, ret->point, sizeof(ret->point)) || sscanf(id, "%d", &ret->id) != 1 ||
+	    sscanf(parent, "%d", &ret->parent) != 1 ||
+	    sscanf(device, "%u:%u", &ret->major, &ret->minor) != 2)
 		return false;
 	unescape(ret->root);
 	unescape(ret->point);
@@ -63,7 +78,7 @@ static const char *below(const char *path, const char *directory)
 }
 
 /* The mount on top of `on` that is met first on the way to path; false when there is none. With
- * on NULL: the root of all. */
+ * on NULL: the root of all. A path begins there, whatever is mounted over it. */
 static bool next_mount(const char *mountinfo, const char *path, const struct mount *on,
 		       struct mount *ret)
 {
@@ -74,7 +89,9 @@ static bool next_mount(const char *mountinfo, const char *path, const struct mou
 	     line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
 		if (!parse(line, &mount) || !below(path, mount.point))
 			continue;
-		if (on ? mount.parent != on->id || mount.id == on->id : !streq(mount.point, "/"))
+		if (streq(mount.point, "/") != (on == NULL))
+			continue;
+		if (on && (mount.parent != on->id || mount.id == on->id))
 			continue;
 		if (found && (!on || strlen(mount.point) >= strlen(ret->point)))
 			continue;
@@ -86,7 +103,7 @@ static bool next_mount(const char *mountinfo, const char *path, const struct mou
 
 static bool is_plain(const char *path)
 {
-	if (path[0] != '/')
+	if (path[0] != '/' || (path[1] != '\0' && path[strlen(path) - 1] == '/'))
 		return false;
 	for (const char *p = path; *p; p++)
 		if (p[0] == '/' && (p[1] == '/' || (p[1] == '.' && (p[2] == '/' || p[2] == '\0')) ||
@@ -97,8 +114,10 @@ static bool is_plain(const char *path)
 
 int mounts_locate(const char *mountinfo, const char *path, struct mounts_location *ret)
 {
+	struct mounts_location found;
 	struct mount mount, next;
 	const char *rest;
+	int r;
 
 	if (!is_plain(path))
 		return -EINVAL;
@@ -107,9 +126,12 @@ int mounts_locate(const char *mountinfo, const char *path, struct mounts_locatio
 	while (next_mount(mountinfo, path, &mount, &next))
 		mount = next;
 	rest = below(path, mount.point);
-	ret->major = mount.major;
-	ret->minor = mount.minor;
-	return text_format(ret->path, sizeof(ret->path), "%s%s",
-			   streq(mount.root, "/") ? "" : mount.root,
-			   streq(rest, "/") && !streq(mount.root, "/") ? "" : rest);
+	found.major = mount.major;
+	found.minor = mount.minor;
+	r = text_format(found.path, sizeof(found.path), "%s%s",
+			streq(mount.root, "/") ? "" : mount.root,
+			streq(rest, "/") && !streq(mount.root, "/") ? "" : rest);
+	if (r == 0)
+		*ret = found;
+	return r;
 }

@@ -10,9 +10,9 @@
 
 struct mounts_location {
 	unsigned int major, minor;   /* of the file system's device */
-	char path[MOUNTS_PATH_SIZE]; /* from the file system's root */
+	char path[MOUNTS_PATH_SIZE]; /* from the file system's root, which itself is "" */
 };
 
-/* path: absolute, without "." and "..". -ENOENT when no mount leads there, -EINVAL for another
- * path, -ENAMETOOLONG. The format is proc(5)'s. */
+/* path: absolute, without "." and "..", and no "/" at its end. -ENOENT when no mount leads there,
+ * -EINVAL for another path, -ENAMETOOLONG. The format is proc(5)'s. */
 int mounts_locate(const char *mountinfo, const char *path, struct mounts_location *ret);

@@ -45,7 +45,7 @@ static enum obstacle obstacle(const struct lease_table *table, const struct leas
 		return OBSTACLE_THREADS;
 	if (place->clients + request->clients > place->max_clients)
 		return OBSTACLE_CLIENTS;
-	return place->open ? OBSTACLE_NONE : OBSTACLE_CLOSED;
+	return place->open && !place->held ? OBSTACLE_NONE : OBSTACLE_CLOSED;
 }
 
 /* And for a device of a gang that is to be formed: nobody may be there. */
@@ -101,14 +101,14 @@ static void say_too_small(const struct lease_request *request, int max_clients,
 bool placement_impossible(const struct lease_table *table, const struct lease_request *request,
 			  char reason[static REASON_SIZE])
 {
-	int max_clients = 0, n_fit = 0, n_mig = 0, n = 0;
+	int max_clients = 0, n_fit = 0, n_plain = 0, n = 0;
 	int64_t memory_bytes = 0;
 
 	FOREACH_DEVICE(i, &request->candidates, &no_devices) {
 		const struct lease_place *place = &table->places[i];
 
 		n++;
-		n_mig += place->mig;
+		n_plain += !place->mig;
 		n_fit += !too_small(place, request);
 		max_clients = MAX(max_clients, place->max_clients);
 		memory_bytes = MAX(memory_bytes, place->memory_bytes);
@@ -122,7 +122,7 @@ bool placement_impossible(const struct lease_table *table, const struct lease_re
 	else if (n < request->n_devices)
 		(void)text_format(reason, REASON_SIZE, "%d devices asked for, and there %s %d",
 				  request->n_devices, n == 1 ? "is" : "are", n);
-	else if (request->n_devices > 1 && n_mig > 0)
+	else if (request->n_devices > 1 && n_plain < request->n_devices)
 		(void)text_format(reason, REASON_SIZE,
 				  "%d devices asked for, and a CUDA process can use only one when "
 				  "it is a MIG device",
@@ -145,7 +145,7 @@ bool placement_all_failed(const struct lease_table *table, const struct lease_re
 	FOREACH_DEVICE(i, &request->candidates, &no_devices) {
 		if (too_small(&table->places[i], request))
 			continue;
-		if (!table->places[i].failed)
+		if (!table->places[i].failed && !table->places[i].held)
 			n_left++;
 		else if (failed == LEASE_NONE)
 			failed = i;
@@ -314,13 +314,41 @@ static void say_how_many(const struct lease_request *request, int n_free, char *
 			  request->n_devices, n_free, why);
 }
 
+/* A gang with room for it: what is in the way there, if anything. */
+static size_t find_gang(const struct lease_table *table, const struct lease_request *request,
+			enum obstacle *ret)
+{
+	for (size_t g = DEVICES_MAX; table->n_gangs > 0 && g < PLACES_MAX; g++) {
+		const struct lease_place *gang = &table->places[g];
+
+		if (!is_such_a_gang(gang, request, &no_devices))
+			continue;
+		*ret = obstacle(table, gang, request);
+		if (*ret == OBSTACLE_NONE || *ret == OBSTACLE_CLOSED)
+			return g;
+	}
+	return LEASE_NONE;
+}
+
+static size_t obstacle_of_gang(const struct lease_table *table, size_t gang, enum obstacle what,
+			       char *reason)
+{
+	if (what == OBSTACLE_NONE)
+		return LEASE_NONE;
+	say(what, &table->places[gang], reason);
+	return gang;
+}
+
 size_t placement_obstacle(const struct lease_table *table, const struct lease_request *request,
 			  char reason[static REASON_SIZE])
 {
-	enum obstacle nearest = OBSTACLE_TOO_SMALL;
-	size_t best = LEASE_NONE;
+	enum obstacle nearest = OBSTACLE_TOO_SMALL, of_gang;
+	size_t best = LEASE_NONE, gang;
 	int n_free = 0;
 
+	gang = request->n_devices > 1 ? find_gang(table, request, &of_gang) : LEASE_NONE;
+	if (gang != LEASE_NONE)
+		return obstacle_of_gang(table, gang, of_gang, reason);
 	FOREACH_DEVICE(i, &request->candidates, &no_devices) {
 		enum obstacle what = obstacle_of_device(table, i, request);
 

@@ -100,18 +100,6 @@ static void empty_directory(const char *path)
 	empty_directory_at(AT_FDCWD, path, 0, &budget);
 }
 
-static void clear_leases(const char *path)
-{
-	_cleanup_(closedirp) DIR *directory = opendir(path);
-	const struct dirent *entry;
-	char lease[PATH_MAX];
-
-	while (directory && (entry = readdir(directory)))
-		if (entry->d_name[0] != '.' &&
-		    text_format(lease, sizeof(lease), "%s/%s", path, entry->d_name) == 0)
-			rundir_remove_lease(lease);
-}
-
 enum {
 	LOCK_IS_STALE = 1
 };
@@ -165,8 +153,6 @@ int rundir_open(struct rundir *rundir, const char *path, char *ret_path, size_t 
 		r = make_directory(ret_path, subdirectories[i].mode);
 		if (r < 0)
 			return r;
-		if (streq(subdirectories[i].name, "lease"))
-			clear_leases(ret_path);
 	}
 	return 0;
 }
@@ -314,9 +300,7 @@ int rundir_renew_lease(const char *directory, const char *pipe_directory)
 
 void rundir_close_lease(const char *directory)
 {
-	int budget = ENTRIES_MAX;
-
-	empty_directory_at(AT_FDCWD, directory, 0, &budget);
+	empty_directory(directory);
 }
 
 void rundir_remove_lease(const char *directory)
@@ -326,4 +310,17 @@ void rundir_remove_lease(const char *directory)
 		return;
 	empty_directory(directory);
 	(void)rmdir(directory);
+}
+
+void rundir_clear_leases(const char *path, bool (*is_known)(const char *name, void *userdata),
+			 void *userdata)
+{
+	_cleanup_(closedirp) DIR *directory = opendir(path);
+	const struct dirent *entry;
+	char lease[PATH_MAX];
+
+	while (directory && (entry = readdir(directory)))
+		if (entry->d_name[0] != '.' && !is_known(entry->d_name, userdata) &&
+		    text_format(lease, sizeof(lease), "%s/%s", path, entry->d_name) == 0)
+			rundir_remove_lease(lease);
 }

@@ -24,7 +24,7 @@ struct rundir {
 	int lock_fd; /* owned; held while we run, so that no second supervisor uses it */
 };
 
-/* Makes what is missing, takes the lock, and clears leases of an earlier run. -EBUSY when another
+/* Makes what is missing and takes the lock. -EBUSY when another
  * process holds the lock. On failure ret_path says where. */
 int rundir_open(struct rundir *rundir, const char *path, char *ret_path, size_t size);
 
@@ -51,3 +51,6 @@ int rundir_renew_lease(const char *directory, const char *pipe_directory);
 /* Takes the way in away; the directory stays. */
 void rundir_close_lease(const char *directory);
 void rundir_remove_lease(const char *directory);
+/* Removes all lease directories in this one but those that is_known knows by name. */
+void rundir_clear_leases(const char *path, bool (*is_known)(const char *name, void *userdata),
+			 void *userdata);

@@ -134,7 +134,9 @@ static void carry_out(size_t place, unsigned int effects)
 		assert(!instance->alive);
 		instance->n_spawns++;
 		instance->alive = chance(90);
-		step(place, instance->alive ? INSTANCE_EVENT_SPAWNED : INSTANCE_EVENT_SPAWN_FAILED);
+		step(place, !instance->alive ? INSTANCE_EVENT_SPAWN_FAILED
+			    : chance(10)     ? INSTANCE_EVENT_ADOPTED
+					     : INSTANCE_EVENT_SPAWNED);
 	}
 	if (effects & INSTANCE_KILL && instance->alive && chance(90)) {
 		instance->alive = false;
@@ -184,6 +186,7 @@ static void random_instance_event(size_t place)
 		INSTANCE_EVENT_FAULT,        INSTANCE_EVENT_VICTIMS_GONE,
 		INSTANCE_EVENT_SERVERS_FAIL, INSTANCE_EVENT_SOCKET_LOST,
 		INSTANCE_EVENT_RECYCLE,      INSTANCE_EVENT_SETTLED,
+		INSTANCE_EVENT_DRAIN,
 	};
 
 	if (instance->asked && chance(60)) {
@@ -276,7 +279,7 @@ static void prepare(size_t place)
 		return;
 	world.n_gangs++;
 	*instance = (struct world_instance){};
-	instance_fsm_init(&instance->fsm, world.now_usec);
+	instance_fsm_init(&instance->fsm, below(256), world.now_usec);
 	step(place, INSTANCE_EVENT_START);
 }
 
@@ -441,7 +444,7 @@ static void build_world(uint64_t seed)
 	rules = (struct lease_rules){.pack = chance(50), .oversubscribe_threads = chance(50)};
 	lease_table_init(&world.table, world.leases, &rules);
 	for (size_t i = 0; i < PLACES; i++) {
-		instance_fsm_init(&world.instances[i].fsm, world.now_usec);
+		instance_fsm_init(&world.instances[i].fsm, (unsigned int)i * 97, world.now_usec);
 		lease_add_place(&world.table, &(struct lease_place){
 						      .multi_user = chance(30),
 						      .mig = chance(5),

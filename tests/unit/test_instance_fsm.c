@@ -2,39 +2,7 @@
 #include <limits.h>
 
 #include "instance_fsm.h"
-#include "unit.h"
-
-#define MS USEC_PER_MSEC
-#define SEC USEC_PER_SEC
-#define T0 (1000 * SEC)
-
-#define CLOSE INSTANCE_CLOSE
-#define INTERRUPT INSTANCE_INTERRUPT
-#define QUIT INSTANCE_QUIT
-#define TERM INSTANCE_TERM
-#define KILL INSTANCE_KILL
-#define CLEAN INSTANCE_CLEAN
-#define SPAWN INSTANCE_SPAWN
-#define QUERY INSTANCE_QUERY
-#define OPEN INSTANCE_OPEN
-#define CHANGED INSTANCE_CHANGED
-#define TELL_HIT INSTANCE_TELL_HIT
-#define TERMINATE INSTANCE_TERMINATE_HOLDOUTS
-#define TERM_HOLDOUTS INSTANCE_TERM_HOLDOUTS
-#define KILL_HOLDOUTS INSTANCE_KILL_HOLDOUTS
-
-static const struct instance_settings settings = {
-	.start_usec = 10 * SEC,
-	.stop_usec = 20 * SEC,
-	.interval_usec = 10 * SEC,
-	.idle_interval_usec = 60 * SEC,
-	.wedge_grace_usec = 300 * SEC,
-	.failed_retry_usec = 600 * SEC,
-	.fault_grace_usec = 3 * SEC,
-	.server_end_usec = 70 * SEC,
-	.misses = 3,
-	.backoff = {.min_usec = SEC / 2, .max_usec = 30 * SEC, .window_usec = 60 * SEC, .limit = 3},
-};
+#include "unit_instance_fsm.h"
 
 /* One step of a scenario. The time of a deadline is the machine's own; others come at_usec after
  * the last one. deadline_usec: from the step on, UINT64_MAX for none. */
@@ -49,7 +17,6 @@ struct scene {
 };
 
 #define END_OF_SCENES INT_MAX
-#define NEVER UINT64_MAX
 
 /* Ways that many scenarios share. */
 #define STARTS                                                                          \
@@ -184,6 +151,113 @@ static const struct {
 	  {INSTANCE_EVENT_SERVER_LOST, SEC, 0, INSTANCE_STOPPING, NEVER - 1, 3, NULL},
 	  {INSTANCE_EVENT_DIED, SEC, INTERRUPT | CLEAN | CHANGED, INSTANCE_STOPPED, NEVER, 4, ""},
 	  {INSTANCE_EVENT_SERVER_LOST, SEC, 0, INSTANCE_STOPPED, NEVER, 4, ""},
+	  {.event = END_OF_SCENES}}},
+	{"ends its servers by order: nothing is lost, and nobody is let in meanwhile",
+	 false,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_END_SERVERS, SEC, CLOSE | END_SERVERS | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_HINT, MS, QUERY, INSTANCE_STARTING, NEVER - 1, 1, "WHY"},
+	  {INSTANCE_EVENT_ANSWERED, MS, 0, INSTANCE_STARTING, NEVER - 1, 1, "WHY"},
+	  {INSTANCE_EVENT_SERVER_GONE, MS, QUERY, INSTANCE_STARTING, NEVER - 1, 1, "WHY"},
+	  {INSTANCE_EVENT_SERVER_GONE, MS, 0, INSTANCE_STARTING, NEVER - 1, 1, "WHY"},
+	  {INSTANCE_EVENT_NO_ANSWER, MS, 0, INSTANCE_STARTING, 10 * MS, 1, "WHY"},
+	  {INSTANCE_EVENT_DEADLINE, 0, QUERY, INSTANCE_STARTING, NEVER - 1, 1, "WHY"},
+	  {INSTANCE_EVENT_ANSWERED, MS, OPEN | CHANGED, INSTANCE_READY, 60 * SEC, 1, ""},
+	  {INSTANCE_EVENT_SERVER_GONE, MS, 0, INSTANCE_READY, NEVER - 1, 1, ""},
+	  {.event = END_OF_SCENES}}},
+	{"servers do not end: all are killed, without a loss until then",
+	 false,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_END_SERVERS, SEC, CLOSE | END_SERVERS | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_DEADLINE, 0, KILL | CHANGED, INSTANCE_STOPPING, SEC, 1,
+	   "its MPS server does not end"},
+	  {INSTANCE_EVENT_END_SERVERS, MS, 0, INSTANCE_STOPPING, NEVER - 1, 1, "does not end"},
+	  {INSTANCE_EVENT_SERVER_GONE, MS, 0, INSTANCE_STOPPING, NEVER - 1, 1, "does not end"},
+	  {INSTANCE_EVENT_DIED, MS, INTERRUPT | CLEAN | SPAWN | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 2, ""},
+	  {.event = END_OF_SCENES}}},
+	{"servers that have clients get more time, up to a limit",
+	 false,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_END_SERVERS, SEC, CLOSE | END_SERVERS | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, 4 * SEC, 0, INSTANCE_STARTING, 10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, 9 * SEC, 0, INSTANCE_STARTING, 10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, 9 * SEC, 0, INSTANCE_STARTING, 10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, 9 * SEC, 0, INSTANCE_STARTING, 10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, 9 * SEC, 0, INSTANCE_STARTING, 10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, 9 * SEC, 0, INSTANCE_STARTING, 10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, 9 * SEC, 0, INSTANCE_STARTING, 10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, 9 * SEC, 0, INSTANCE_STARTING, 3 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, SEC, 0, INSTANCE_STARTING, 2 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_DEADLINE, 0, KILL | CHANGED, INSTANCE_STOPPING, SEC, 1, "does not end"},
+	  {.event = END_OF_SCENES}}},
+	{"more time ends with the servers",
+	 false,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_END_SERVERS, SEC, CLOSE | END_SERVERS | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, 9 * SEC, 0, INSTANCE_STARTING, 10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_SERVER_GONE, SEC, QUERY, INSTANCE_STARTING, 9 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, SEC, 0, INSTANCE_STARTING, 8 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_ANSWERED, MS, OPEN | CHANGED, INSTANCE_READY, 60 * SEC, 1, ""},
+	  {INSTANCE_EVENT_END_SERVERS, SEC, CLOSE | END_SERVERS | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 1, "WHY"},
+	  {.event = END_OF_SCENES}}},
+	{"dies while its servers end: nobody is told",
+	 false,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_END_SERVERS, SEC, CLOSE | END_SERVERS | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_DIED, SEC, CLEAN | SPAWN, INSTANCE_STARTING, 10 * SEC, 1, ""},
+	  {INSTANCE_EVENT_SPAWNED, 0, 0, INSTANCE_STARTING, 20 * MS, 1, ""},
+	  {INSTANCE_EVENT_END_SERVERS, MS, 0, INSTANCE_STARTING, 19 * MS, 1, ""},
+	  {INSTANCE_EVENT_HINT, MS, QUERY, INSTANCE_STARTING, NEVER - 1, 1, NULL},
+	  {INSTANCE_EVENT_ANSWERED, MS, OPEN | CHANGED, INSTANCE_READY, 60 * SEC, 1, ""},
+	  {.event = END_OF_SCENES}}},
+	{"a server that ends by order, with somebody in it after all, is a loss no more",
+	 false,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_END_SERVERS, SEC, CLOSE | END_SERVERS | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_SERVER_LOST, SEC, 0, INSTANCE_STARTING, NEVER - 1, 1, "WHY"},
+	  {INSTANCE_EVENT_SERVER_GONE, MS, QUERY, INSTANCE_STARTING, NEVER - 1, 1, "WHY"},
+	  {INSTANCE_EVENT_ANSWERED, MS, OPEN | CHANGED, INSTANCE_READY, 60 * SEC, 1, ""},
+	  {.event = END_OF_SCENES}}},
+	{"is asked while a question is open: its answer comes late and counts",
+	 false,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_DEADLINE, 0, QUERY, INSTANCE_READY, 60 * SEC, 1, ""},
+	  {INSTANCE_EVENT_END_SERVERS, MS, CLOSE | END_SERVERS | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_SERVER_GONE, MS, 0, INSTANCE_STARTING, NEVER - 1, 1, "WHY"},
+	  {INSTANCE_EVENT_ANSWERED, MS, OPEN | CHANGED, INSTANCE_READY, 60 * SEC, 1, ""},
+	  {.event = END_OF_SCENES}}},
+	{"stops while its servers end",
+	 false,
+	 {GETS_READY,
+	  {INSTANCE_EVENT_END_SERVERS, SEC, CLOSE | END_SERVERS | CHANGED, INSTANCE_STARTING,
+	   10 * SEC, 1, "WHY"},
+	  {INSTANCE_EVENT_STOP, MS, TERM | CHANGED, INSTANCE_STOPPING, 2 * SEC, 1, "shutting"},
+	  {INSTANCE_EVENT_DIED, MS, INTERRUPT | CLEAN | CHANGED, INSTANCE_STOPPED, NEVER, 2, ""},
+	  {INSTANCE_EVENT_END_SERVERS, MS, 0, INSTANCE_STOPPED, NEVER, 2, ""},
+	  {.event = END_OF_SCENES}}},
+	{"has no servers to end when it is not ready",
+	 true,
+	 {{INSTANCE_EVENT_END_SERVERS, 0, 0, INSTANCE_STOPPED, NEVER, 1, ""},
+	  STARTS,
+	  {INSTANCE_EVENT_END_SERVERS, MS, 0, INSTANCE_STARTING, 19 * MS, 1, ""},
+	  {INSTANCE_EVENT_HINT, MS, QUERY, INSTANCE_STARTING, NEVER - 1, 1, NULL},
+	  {INSTANCE_EVENT_ANSWERED, MS, OPEN | CHANGED, INSTANCE_READY, 60 * SEC, 1, ""},
+	  {INSTANCE_EVENT_FAULT, MS, CLOSE | CHANGED, INSTANCE_FAULTED, 20 * MS, 2, NULL},
+	  {INSTANCE_EVENT_END_SERVERS, MS, 0, INSTANCE_FAULTED, 19 * MS, 2, "a GPU fault"},
+	  {INSTANCE_EVENT_SERVERS_FAIL, MS, TERM | CHANGED, INSTANCE_STOPPING, 2 * SEC, 2, "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, MS, 0, INSTANCE_STOPPING, 1999 * MS, 2, "WHY"},
+	  {INSTANCE_EVENT_DIED, MS, INTERRUPT | CLEAN | CHANGED, INSTANCE_FAILED, 600 * SEC, 2,
+	   "WHY"},
+	  {INSTANCE_EVENT_END_SERVERS, SEC, 0, INSTANCE_FAILED, 599 * SEC, 2, "WHY"},
 	  {.event = END_OF_SCENES}}},
 	{"stops by the ladder",
 	 false,
@@ -360,13 +434,6 @@ static const struct {
 	  {.event = END_OF_SCENES}}},
 };
 
-/* Somebody has a lease and is a client, or nobody is there. */
-static void set_use(struct instance_fsm *fsm, bool used)
-{
-	fsm->occupied = used;
-	fsm->attached = used;
-}
-
 static void play(struct instance_fsm *fsm, const struct scene *scene, uint64_t *now_usec)
 {
 	unsigned int effects;
@@ -397,7 +464,7 @@ START_TEST(plays_the_scenario)
 	struct instance_fsm fsm;
 	uint64_t now_usec = T0;
 
-	instance_fsm_init(&fsm, now_usec);
+	instance_fsm_init(&fsm, 0, now_usec);
 	for (size_t i = 0; scenarios[_i].scenes[i].event != END_OF_SCENES; i++) {
 		ck_assert_uint_lt(i, ELEMENTSOF(scenarios[_i].scenes));
 		play(&fsm, &scenarios[_i].scenes[i], &now_usec);
@@ -421,7 +488,7 @@ START_TEST(ignores_an_early_deadline)
 {
 	struct instance_fsm fsm, before;
 
-	instance_fsm_init(&fsm, T0);
+	instance_fsm_init(&fsm, 0, T0);
 	get_ready(&fsm, &settings, T0);
 	before = fsm;
 	ck_assert_uint_eq(instance_fsm_step(&fsm, &settings, INSTANCE_EVENT_DEADLINE, NULL,
@@ -438,7 +505,7 @@ START_TEST(ends_a_wedge_after_the_grace)
 	uint64_t now_usec = T0, wedged_usec;
 	unsigned int effects = 0;
 
-	instance_fsm_init(&fsm, now_usec);
+	instance_fsm_init(&fsm, 0, now_usec);
 	get_ready(&fsm, &settings, now_usec);
 	set_use(&fsm, true);
 	while (fsm.state == INSTANCE_READY) {
@@ -468,7 +535,7 @@ START_TEST(stays_failed_without_retry)
 
 	never.failed_retry_usec = 0;
 	never.backoff.limit = 1;
-	instance_fsm_init(&fsm, T0);
+	instance_fsm_init(&fsm, 0, T0);
 	get_ready(&fsm, &never, T0);
 	(void)instance_fsm_step(&fsm, &never, INSTANCE_EVENT_DIED, NULL, T0 + SEC);
 	ck_assert_int_eq(fsm.state, INSTANCE_FAILED);
@@ -483,7 +550,7 @@ START_TEST(recycling_is_no_failure)
 {
 	struct instance_fsm fsm;
 
-	instance_fsm_init(&fsm, T0);
+	instance_fsm_init(&fsm, 0, T0);
 	for (uint64_t i = 0; i < 5; i++) {
 		get_ready(&fsm, &settings, T0 + i * SEC);
 		(void)instance_fsm_step(&fsm, &settings, INSTANCE_EVENT_RECYCLE, NULL,
@@ -505,126 +572,10 @@ START_TEST(keeps_long_reasons_whole_enough)
 	memset(reason, 'x', sizeof(reason));
 	reason[sizeof(reason) - 1] = '\0';
 	quick.backoff.limit = 1;
-	instance_fsm_init(&fsm, T0);
+	instance_fsm_init(&fsm, 0, T0);
 	get_ready(&fsm, &quick, T0);
 	(void)instance_fsm_step(&fsm, &quick, INSTANCE_EVENT_DIED, reason, T0);
 	ck_assert_uint_eq(strlen(fsm.reason), REASON_SIZE - 1);
-}
-END_TEST
-
-/* What a shell that does as it is told may see: events that fit what the machine asked for. */
-struct world {
-	bool alive, spawn_waits, query_waits;
-	int n_interrupts;
-};
-
-static bool event_can_be(const struct world *world, enum instance_event event)
-{
-	switch (event) {
-	case INSTANCE_EVENT_SPAWNED:
-	case INSTANCE_EVENT_SPAWN_FAILED:
-		return world->spawn_waits;
-	case INSTANCE_EVENT_ANSWERED:
-	case INSTANCE_EVENT_FAULT_STAYS:
-	case INSTANCE_EVENT_NO_ANSWER:
-	case INSTANCE_EVENT_NOT_ASKED:
-	case INSTANCE_EVENT_TIMED_OUT:
-		return world->query_waits;
-	case INSTANCE_EVENT_END_SERVERS:
-	case INSTANCE_EVENT_SERVER_GONE:
-	case INSTANCE_EVENT_SERVERS_FAIL:
-	case INSTANCE_EVENT_SOCKET_LOST:
-	case INSTANCE_EVENT_FAULT:
-	case INSTANCE_EVENT_SETTLED:
-	case INSTANCE_EVENT_VICTIMS_GONE:
-	case INSTANCE_EVENT_DIED:
-	case INSTANCE_EVENT_SERVER_LOST:
-	case INSTANCE_EVENT_HINT:
-		return world->alive;
-	case INSTANCE_EVENT_START:
-	case INSTANCE_EVENT_STOP:
-	case INSTANCE_EVENT_RECYCLE:
-	case INSTANCE_EVENT_DEADLINE:
-		return true;
-	}
-	return false;
-}
-
-static void follow(struct world *world, enum instance_event event, unsigned int effects)
-{
-	if (event == INSTANCE_EVENT_SPAWNED)
-		world->alive = true;
-	if (event == INSTANCE_EVENT_DIED)
-		world->alive = false;
-	if (event == INSTANCE_EVENT_SPAWNED || event == INSTANCE_EVENT_SPAWN_FAILED)
-		world->spawn_waits = false;
-	if (event == INSTANCE_EVENT_ANSWERED || event == INSTANCE_EVENT_NO_ANSWER ||
-	    event == INSTANCE_EVENT_TIMED_OUT || event == INSTANCE_EVENT_NOT_ASKED ||
-	    event == INSTANCE_EVENT_FAULT_STAYS)
-		world->query_waits = false;
-	if (effects & (CLEAN | QUIT)) /* drops the commands under way */
-		world->query_waits = false;
-	if (effects & SPAWN) {
-		ck_assert(!world->alive);
-		world->spawn_waits = true;
-	}
-	if (effects & (TERM | KILL | QUIT | QUERY))
-		ck_assert(world->alive);
-	if (effects & QUERY) {
-		ck_assert(!world->query_waits);
-		world->query_waits = true;
-	}
-	world->n_interrupts += (effects & (INTERRUPT | INSTANCE_TELL_HIT)) != 0;
-}
-
-START_TEST(survives_a_random_walk)
-{
-	unsigned int seed = (unsigned int)time(NULL) + (unsigned int)_i;
-	struct instance_settings with = settings;
-	struct world world = {};
-	struct instance_fsm fsm;
-	uint64_t now_usec = T0;
-	bool open = false;
-
-	printf("seed %u\n", seed);
-	srand(seed);
-	with.failed_retry_usec = _i & 1 ? 0 : settings.failed_retry_usec;
-	instance_fsm_init(&fsm, now_usec);
-	for (int i = 0; i < 20000; i++) {
-		enum instance_event event =
-			(enum instance_event)(rand() % (INSTANCE_EVENT_DEADLINE + 1));
-		enum instance_state before = fsm.state;
-		unsigned int effects;
-
-		if (!event_can_be(&world, event))
-			continue;
-		if (event == INSTANCE_EVENT_DEADLINE && fsm.deadline_usec != NEVER && rand() % 8)
-			now_usec = MAX(now_usec, fsm.deadline_usec);
-		else
-			now_usec += (uint64_t)rand() % (rand() % 16 ? SEC / 8 : 100 * SEC);
-		set_use(&fsm, rand() % 2);
-		effects =
-			instance_fsm_step(&fsm, &with, event, rand() % 2 ? "WHY" : NULL, now_usec);
-		follow(&world, event, effects);
-		if (fsm.state != INSTANCE_STARTING)
-			world.spawn_waits = false;
-		ck_assert_int_eq((effects & CHANGED) != 0, before != fsm.state);
-		ck_assert_int_eq((effects & OPEN) != 0, !open && fsm.state == INSTANCE_READY);
-		ck_assert_int_eq((effects & CLOSE) != 0, open && fsm.state != INSTANCE_READY);
-		open = fsm.state == INSTANCE_READY;
-		ck_assert_uint_eq(fsm.generation, (uint64_t)world.n_interrupts + 1 + fsm.untold);
-	}
-	/* From wherever it is, it stops in finite time. */
-	(void)instance_fsm_step(&fsm, &with, INSTANCE_EVENT_STOP, NULL, now_usec);
-	for (int i = 0; i < 8 && fsm.state != INSTANCE_STOPPED; i++) {
-		unsigned int effects;
-
-		now_usec = fsm.deadline_usec;
-		effects = instance_fsm_step(&fsm, &with, INSTANCE_EVENT_DEADLINE, NULL, now_usec);
-		if (effects & KILL)
-			(void)instance_fsm_step(&fsm, &with, INSTANCE_EVENT_DIED, NULL, now_usec);
-	}
-	ck_assert_int_eq(fsm.state, INSTANCE_STOPPED);
 }
 END_TEST
 
@@ -649,7 +600,6 @@ int main(void)
 	tcase_add_test(tcase, stays_failed_without_retry);
 	tcase_add_test(tcase, recycling_is_no_failure);
 	tcase_add_test(tcase, keeps_long_reasons_whole_enough);
-	tcase_add_loop_test(tcase, survives_a_random_walk, 0, 4);
 	tcase_add_test(tcase, names_states_and_events);
 	return unit_run("instance_fsm", tcase);
 }

@@ -81,8 +81,7 @@ START_TEST(is_shared_by_its_user)
 	first = form(ME, 7, 2);
 	second = unit_ask_gang(ME, 7, 2);
 	ck_assert_uint_eq(unit_grant(), LEASE_NONE); /* it is not open */
-	unit_assert_waits_for(second, "2 GPUs needed at once, 1 free; GPU in use by uid 1000, 1 "
-				      "lease of 2 GPUs");
+	unit_assert_waits_for(second, "its devices are prepared");
 	place = unit_open_gang(first);
 	ck_assert_uint_eq(unit_grant(), second);
 	ck_assert_uint_eq(unit_leases[second].place, place);

@@ -225,6 +225,7 @@ START_TEST(forms_as_many_gangs_as_there_can_be)
 	static size_t gangs[GANGS_MAX];
 	struct lease_request request = unit_request(ME, 0, 1);
 	bool ended[GANGS_MAX] = {};
+	char reason[REASON_SIZE] = "";
 	size_t place, n = 0;
 
 	unit_table_init(DEVICES_MAX);
@@ -257,6 +258,10 @@ START_TEST(forms_as_many_gangs_as_there_can_be)
 	ck_assert_int_eq(unit_table.places[unit_leases[gangs[0]].place].n_devices,
 			 GANG_DEVICES_MAX);
 	ck_assert_uint_eq(unit_table.places[GANG_DEVICES_MAX].gang, LEASE_NONE);
+	request.n_devices = GANG_DEVICES_MAX + 1;
+	ck_assert_int_eq(lease_request(&unit_table, &request, "x", 1, &place, reason),
+			 LEASE_UNSATISFIABLE);
+	unit_assert_contains(reason, "65 devices asked for, and a lease has at most 64");
 }
 END_TEST
 

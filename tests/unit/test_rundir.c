@@ -98,16 +98,29 @@ START_TEST(corrects_modes_and_keeps_what_is_in_use)
 }
 END_TEST
 
+static bool is_that_one(const char *name, void *userdata)
+{
+	return streq(name, userdata);
+}
+
 START_TEST(clears_old_leases)
 {
+	char known[] = "c";
+
 	ck_assert_int_eq(mkdir(runtime, 0755), 0);
 	ck_assert_int_eq(mkdir(unit_path("run/lease"), 0755), 0);
 	ck_assert_int_eq(mkdir(unit_path("run/lease/a"), 0700), 0);
 	ck_assert_int_eq(mkdir(unit_path("run/lease/b"), 0700), 0);
 	(void)unit_write("run/lease/b/control", "");
+	ck_assert_int_eq(mkdir(unit_path("run/lease/c"), 0700), 0);
+	(void)unit_write("run/lease/c/control", "");
 	open_runtime();
+	ck_assert(exists(unit_path("run/lease/b/control")));
+	rundir_clear_leases(unit_path("run/lease"), is_that_one, known);
 	ck_assert(!exists(unit_path("run/lease/a")));
 	ck_assert(!exists(unit_path("run/lease/b")));
+	ck_assert(exists(unit_path("run/lease/c/control")));
+	rundir_clear_leases(unit_path("run/missing"), is_that_one, known);
 }
 END_TEST
 
