@@ -58,7 +58,8 @@ static void start_when_clear(struct gangs *gangs, size_t place)
 {
 	struct instance *instance = gangs->instances[place];
 
-	if (instance && !place_at(gangs, place)->ending && is_clear(gangs, place))
+	if (instance && !gangs->leases->closed && !place_at(gangs, place)->ending &&
+	    is_clear(gangs, place))
 		instance_start(instance);
 }
 
@@ -77,8 +78,11 @@ void gangs_form(struct gangs *gangs, size_t place)
 	struct lease_place *of = place_at(gangs, place);
 	int r;
 
-	if (gangs->instances[place])
+	if (gangs->instances[place]) {
+		instance_end_servers(gangs->instances[place],
+				     "the MPS server of another user is ending");
 		return;
+	}
 	r = make_instance(gangs, place);
 	if (r < 0) {
 		log_error("cannot set up an instance for %d devices: %s", of->n_devices,

@@ -29,7 +29,8 @@ void gangs_done(struct gangs *gangs);
 /* Takes up those that an earlier supervisor left. */
 void gangs_restore(struct gangs *gangs, const char *state_directory);
 
-/* The table has formed a gang at the place: starts it, as soon as may be. */
+/* The table has formed a gang at the place: starts it, as soon as may be. One that is there already
+ * is for another user now: its servers end. */
 void gangs_form(struct gangs *gangs, size_t place);
 /* Nobody needs it any more. */
 void gangs_end(struct gangs *gangs, size_t place);
