@@ -437,7 +437,11 @@ void leases_acquire(struct leases *leases, struct leases_ask *ask)
 	if (r == 0)
 		leases_dispatch(leases);
 	if (r == 0 && holding->leases && lease_is_waiting(leases_lease_of(holding))) {
-		if (ask->wait_usec == 0)
+		holding->impatient = ask->wait_usec == 0;
+		/* It has its place: nobody is before it. */
+		if (holding->impatient && leases_lease_of(holding)->state == LEASE_ASSIGNED)
+			r = leases_start_waiting(holding, USEC_INFINITY);
+		else if (holding->impatient)
 			leases_refuse_busy(holding);
 		else
 			r = leases_start_waiting(holding, ask->wait_usec);

@@ -23,11 +23,12 @@ struct holding {
 	struct process holder;           /* watched when bound to a process */
 	struct connection *connection;   /* NULL when it has ended */
 	struct holding *next, *previous; /* of the same connection */
-	bool answering;                  /* a call of the connection waits for more of us */
-	bool streaming;                  /* with `more` */
-	sd_event_source *timer;          /* the wait's end; while draining, the stragglers' */
-	uint64_t asked_usec;             /* monotonic */
-	uint64_t attached_usec;          /* monotonic: granted, or when a client last attached */
+	bool impatient;         /* will not queue; it may wait for its place to be prepared */
+	bool answering;         /* a call of the connection waits for more of us */
+	bool streaming;         /* with `more` */
+	sd_event_source *timer; /* the wait's end; while draining, the stragglers' */
+	uint64_t asked_usec;    /* monotonic */
+	uint64_t attached_usec; /* monotonic: granted, or when a client last attached */
 	int told_position;
 	uint32_t told_reason;     /* a hash */
 	bool terminated;          /* while draining: its clients have had SIGTERM */

@@ -80,6 +80,26 @@ static void refuse_hopeless(struct leases *leases)
 	}
 }
 
+static size_t find_impatient(const struct leases *leases)
+{
+	const struct lease_table *table = &leases->table;
+
+	for (size_t i = lease_waiting_first(table); i != LEASE_NONE;
+	     i = lease_waiting_next(table, i))
+		if (table->leases[i].state == LEASE_QUEUED && leases->holdings[i].impatient)
+			return i;
+	return LEASE_NONE;
+}
+
+/* Whose place has failed while it was prepared, and who will not queue for another. */
+static void refuse_impatient(struct leases *leases)
+{
+	size_t index;
+
+	while ((index = find_impatient(leases)) != LEASE_NONE)
+		leases_refuse_busy(&leases->holdings[index]);
+}
+
 static void prepare_again(struct leases *leases, size_t index)
 {
 	const struct lease_place *place = &leases->table.places[index];
@@ -102,6 +122,8 @@ void leases_place_changed(struct leases *leases, struct instance *instance)
 	if (place->failed)
 		refuse_hopeless(leases);
 	leases_dispatch(leases);
+	if (place->failed)
+		refuse_impatient(leases);
 	prepare_again(leases, instance->setup.index);
 	leases_ask_refresh(leases);
 }
