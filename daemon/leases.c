@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "leases.h"
 
-#include <sys/random.h>
-
 #include "journal.h"
 #include "leases_parts.h"
 #include "procinfo.h"
@@ -36,83 +34,6 @@ void leases_directory(const struct leases *leases, const struct lease *lease,
 {
 	(void)text_format(ret, PIPE_DIRECTORY_MAX + 1, "%s/lease/%s", leases->runtime_directory,
 			  lease->id);
-}
-
-/* ---------------------------------------------------------------- answers and events */
-
-/* NULL for a request without a place, or whose gang is not made yet. */
-static const char *name_of_place(const struct holding *holding)
-{
-	size_t place = leases_lease_of(holding)->place;
-	const struct instance *instance =
-		place == LEASE_NONE ? NULL : holding->leases->instances[place];
-
-	return instance ? instance_name(instance) : NULL;
-}
-
-void leases_log(const struct holding *holding, const char *message)
-{
-	const struct lease *lease = leases_lease_of(holding);
-	struct journal_context context = {
-		.instance = name_of_place(holding),
-		.lease = lease->id,
-		.pid = lease->request.pid,
-	};
-
-	journal_log(LOG_INFO, &context, "lease %s of uid %u: %s", lease->id, lease->request.uid,
-		    message);
-}
-
-void leases_emit(const struct holding *holding, const char *kind, const char *message)
-{
-	const struct lease *lease = leases_lease_of(holding);
-
-	leases_log(holding, message);
-	events_emit(holding->leases->events, &(struct event){
-						     .kind = kind,
-						     .instance = name_of_place(holding),
-						     .lease = lease->id,
-						     .pid = lease->request.pid,
-						     .has_uid = true,
-						     .uid = lease->request.uid,
-						     .message = message,
-					     });
-}
-
-/* A lease that is waited for or held; event may be NULL and is taken over. */
-void leases_tell(struct holding *holding, const char *what, json_t *event, bool continues)
-{
-	json_t *reply;
-
-	if (!holding->answering || !holding->connection) {
-		json_decref(event);
-		return;
-	}
-	reply = json_pack("{s:s, s:o, s:o*}", "what", what, "lease",
-			  render_lease(holding->leases, holding->index), "event", event);
-	if (!continues)
-		holding->answering = false;
-	connection_reply(holding->connection, reply, continues);
-}
-
-void leases_tell_queued(struct holding *holding, int position)
-{
-	if (holding->answering && holding->connection)
-		connection_reply(
-			holding->connection,
-			json_pack("{s:s, s:o}", "what", "queued", "lease",
-				  render_waiter(holding->leases, holding->index, position)),
-			true);
-}
-
-void leases_refuse(struct holding *holding, const char *error, json_t *parameters)
-{
-	if (!holding->answering || !holding->connection) {
-		json_decref(parameters);
-		return;
-	}
-	holding->answering = false;
-	connection_error(holding->connection, error, parameters);
 }
 
 /* ---------------------------------------------------------------- who may traverse where */
@@ -151,7 +72,7 @@ static int update_place(struct leases *leases, size_t place)
 
 /* ---------------------------------------------------------------- the life of a holding */
 
-static void unlink_holding(struct holding *holding)
+void leases_unlink(struct holding *holding)
 {
 	if (!holding->connection)
 		return;
@@ -176,7 +97,7 @@ void leases_link(struct holding *holding, struct connection *connection)
 
 void leases_let_go(struct holding *holding)
 {
-	unlink_holding(holding);
+	leases_unlink(holding);
 	holding->answering = false;
 	process_unwatch(&holding->holder);
 	holding->timer = sd_event_source_disable_unref(holding->timer);
@@ -231,7 +152,7 @@ void leases_end(struct leases *leases, size_t index, const char *why)
 		leases_tell(holding, "revoked",
 			    render_event(&(struct event){
 				    .kind = "revoked",
-				    .instance = name_of_place(holding),
+				    .instance = leases_place_name(holding),
 				    .lease = lease->id,
 				    .pid = lease->request.pid,
 				    .has_uid = true,
@@ -254,6 +175,22 @@ static void on_holder_exit(struct process *process, int status, void *userdata)
 		leases_tell_ahead(holding);
 	}
 	leases_end(leases, holding->index, "its process has ended");
+}
+
+int leases_watch_holder(struct holding *holding, pid_t pid, int pidfd)
+{
+	struct procinfo info;
+	int r;
+
+	r = process_watch(&holding->holder, holding->leases->processes, pid, pidfd, on_holder_exit,
+			  holding);
+	if (r < 0)
+		return r;
+	process_set_priority(&holding->holder, PRIORITY_HOLDER);
+	/* One that has ended just now: its pidfd tells. */
+	if (procinfo_read(pid, &info) == 0)
+		holding->start_ticks = info.start_ticks;
+	return 0;
 }
 
 /* ---------------------------------------------------------------- granting */
@@ -350,127 +287,6 @@ void leases_dispatch(struct leases *leases)
 	leases->dispatching = false;
 }
 
-/* ---------------------------------------------------------------- asking */
-
-static int new_id(const struct leases *leases, char id[static LEASE_ID_SIZE])
-{
-	uint32_t random;
-
-	do {
-		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-			return -EIO;
-		(void)text_format(id, LEASE_ID_SIZE, "%08x", random);
-	} while (lease_find(&leases->table, id) != LEASE_NONE);
-	return 0;
-}
-
-static void refuse_request(struct leases *leases, const struct leases_ask *ask, int outcome,
-			   size_t place, const char *reason)
-{
-	const char *error = PROTO_BUSY;
-
-	leases->stats->leases_refused++;
-	if (outcome == LEASE_ALL_FAILED) {
-		connection_error(ask->connection, leases_no_hope(leases, place),
-				 leases_not_ready(leases, place));
-		return;
-	}
-	if (outcome == LEASE_UNSATISFIABLE || outcome < 0)
-		error = PROTO_UNSATISFIABLE;
-	connection_error(ask->connection, error, json_pack("{s:s}", "reason", reason));
-}
-
-int leases_watch_holder(struct holding *holding, pid_t pid, int pidfd)
-{
-	struct procinfo info;
-	int r;
-
-	r = process_watch(&holding->holder, holding->leases->processes, pid, pidfd, on_holder_exit,
-			  holding);
-	if (r < 0)
-		return r;
-	process_set_priority(&holding->holder, PRIORITY_HOLDER);
-	/* One that has ended just now: its pidfd tells. */
-	if (procinfo_read(pid, &info) == 0)
-		holding->start_ticks = info.start_ticks;
-	return 0;
-}
-
-static int enter(struct leases *leases, struct leases_ask *ask, size_t index)
-{
-	struct holding *holding = &leases->holdings[index];
-
-	*holding = (struct holding){
-		.leases = leases,
-		.index = index,
-		.holder = PROCESS_INIT,
-		.answering = true,
-		.streaming = ask->more,
-		.asked_usec = leases_now_usec(leases),
-	};
-	leases_link(holding, ask->connection);
-	if (ask->holder_pidfd < 0)
-		return 0;
-	return leases_watch_holder(holding, ask->request.pid, TAKE_FD(ask->holder_pidfd));
-}
-
-void leases_acquire(struct leases *leases, struct leases_ask *ask)
-{
-	_cleanup_close_ int pidfd = TAKE_FD(ask->holder_pidfd);
-	char id[LEASE_ID_SIZE], reason[REASON_SIZE] = "";
-	struct holding *holding;
-	size_t index = LEASE_NONE;
-	int r;
-
-	leases->stats->leases_requested++;
-	r = new_id(leases, id);
-	if (r == 0)
-		r = lease_request(&leases->table, &ask->request, id, clock_usec(CLOCK_REALTIME),
-				  &index, reason);
-	if (r != 0) {
-		refuse_request(leases, ask, r, index, r < 0 ? strerror(-r) : reason);
-		return;
-	}
-	ask->holder_pidfd = TAKE_FD(pidfd);
-	holding = &leases->holdings[index];
-	r = enter(leases, ask, index);
-	if (r == 0)
-		leases_dispatch(leases);
-	if (r == 0 && holding->leases && lease_is_waiting(leases_lease_of(holding))) {
-		holding->impatient = ask->wait_usec == 0;
-		/* It has its place: nobody is before it. */
-		if (holding->impatient && leases_lease_of(holding)->state == LEASE_ASSIGNED)
-			r = leases_start_waiting(holding, USEC_INFINITY);
-		else if (holding->impatient)
-			leases_refuse_busy(holding);
-		else
-			r = leases_start_waiting(holding, ask->wait_usec);
-	}
-	if (r < 0) {
-		leases_refuse(holding, PROTO_UNSATISFIABLE,
-			      json_pack("{s:s}", "reason", strerror(-r)));
-		leases_finish(holding, strerror(-r));
-	}
-}
-
-void leases_reclaim(struct leases *leases, size_t index, struct connection *connection, bool more)
-{
-	struct holding *holding = &leases->holdings[index];
-
-	/* Whoever had it before, if anybody is left: it has come back on another connection. */
-	leases_tell(holding, "revoked", NULL, false);
-	unlink_holding(holding);
-	if (holding->orphaned)
-		holding->timer = sd_event_source_disable_unref(holding->timer);
-	holding->orphaned = false;
-	leases_link(holding, connection);
-	holding->answering = true;
-	holding->streaming = more;
-	leases_tell(holding, "granted", NULL, more);
-	if (more)
-		leases_tell_late(holding);
-}
-
 /* ---------------------------------------------------------------- what happens around them */
 
 static void end_all_of(struct leases *leases, size_t place, const char *why)
@@ -504,7 +320,7 @@ void leases_connection_ended(struct leases *leases, struct connection *connectio
 		struct holding *holding = connection->holdings;
 		const struct lease *lease = leases_lease_of(holding);
 
-		unlink_holding(holding);
+		leases_unlink(holding);
 		holding->answering = false;
 		if (leases->left)
 			continue;

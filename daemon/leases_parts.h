@@ -3,6 +3,8 @@
  * What the parts of the leases give each other; nobody else includes this.
  *
  *   leases.c            the life of a lease
+ *   leases_ask.c        asking for one, and coming back to one
+ *   leases_tell.c       answers and events
  *   leases_wait.c       those who wait: what they are told, and when they have waited enough
  *   leases_drain.c      leases whose holder is gone and whose clients are not
  *   leases_state.c      what the next supervisor must know, and taking it up
@@ -17,14 +19,8 @@ struct lease *leases_lease_of(const struct holding *holding);
 /* Of one that has a place. */
 struct instance *leases_instance_of(const struct holding *holding);
 uint64_t leases_now_usec(const struct leases *leases);
-void leases_log(const struct holding *holding, const char *message);
-void leases_emit(const struct holding *holding, const char *kind, const char *message);
-/* Answers the holding's call, where one waits; event may be NULL and is taken over. A connection
- * that cannot be sent to ends later, from the event loop: the holding stays as it is. */
-void leases_tell(struct holding *holding, const char *what, json_t *event, bool continues);
-void leases_tell_queued(struct holding *holding, int position);
-void leases_refuse(struct holding *holding, const char *error, json_t *parameters);
 void leases_link(struct holding *holding, struct connection *connection);
+void leases_unlink(struct holding *holding);
 /* Watches the process that it lives with; takes over pidfd. */
 int leases_watch_holder(struct holding *holding, pid_t pid, int pidfd);
 /* A lease's holder is gone, or has given it back. */
@@ -36,6 +32,17 @@ void leases_finish(struct holding *holding, const char *message);
 void leases_dispatch(struct leases *leases);
 /* Sets who may traverse the directory of the place; anew: whatever was set before. */
 int leases_update_access(struct leases *leases, size_t place, bool anew);
+
+/* leases_tell.c */
+/* The instance's; NULL for a request without a place, or whose gang is not made yet. */
+const char *leases_place_name(const struct holding *holding);
+void leases_log(const struct holding *holding, const char *message);
+void leases_emit(const struct holding *holding, const char *kind, const char *message);
+/* Answers the holding's call, where one waits; event may be NULL and is taken over. A connection
+ * that cannot be sent to ends later, from the event loop: the holding stays as it is. */
+void leases_tell(struct holding *holding, const char *what, json_t *event, bool continues);
+void leases_tell_queued(struct holding *holding, int position);
+void leases_refuse(struct holding *holding, const char *error, json_t *parameters);
 
 /* leases_wait.c */
 int leases_wait_init(struct leases *leases);

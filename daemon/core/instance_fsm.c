@@ -60,7 +60,7 @@ static void lose_generation(struct step *step)
 	step->effects |= INSTANCE_INTERRUPT;
 }
 
-static void enter_starting(struct step *step)
+void fsm_enter_starting(struct step *step)
 {
 	assert(!step->fsm->alive);
 	fsm_set_state(step, INSTANCE_STARTING, NULL);
@@ -83,22 +83,22 @@ static uint64_t check_interval(const struct step *step)
 }
 
 /* It answers, and lets in whom it may. */
-static bool is_serving(const struct instance_fsm *fsm)
+bool fsm_is_serving(const struct instance_fsm *fsm)
 {
 	return fsm->state == INSTANCE_READY || fsm->state == INSTANCE_DRAINING;
 }
 
 /* Held, and nobody has a lease: it is stopped. */
-static void stop_held(struct step *step)
+void fsm_stop_held(struct step *step)
 {
 	step->fsm->wanted = false;
 	fsm_enter_stopping(step, HELD, STEP_QUIT);
 }
 
-static void enter_ready(struct step *step)
+void fsm_enter_ready(struct step *step)
 {
 	if (step->fsm->held && !step->fsm->occupied) {
-		stop_held(step);
+		fsm_stop_held(step);
 		return;
 	}
 	if (step->fsm->held)
@@ -124,7 +124,7 @@ void fsm_enter_stopping(struct step *step, const char *reason, enum stop_step fi
 				       : KILL_AGAIN_USEC);
 }
 
-static void enter_stopped(struct step *step)
+void fsm_enter_stopped(struct step *step)
 {
 	fsm_set_state(step, INSTANCE_STOPPED, step->fsm->held ? HELD : NULL);
 	backoff_reset(&step->fsm->backoff);
@@ -142,12 +142,12 @@ static void on_gone(struct step *step, const char *reason)
 	fsm->querying = false;
 	step->effects |= INSTANCE_CLEAN;
 	if (!fsm->wanted) {
-		enter_stopped(step);
+		fsm_enter_stopped(step);
 		return;
 	}
 	fsm->restarts++;
 	if (fsm->recycled) {
-		enter_starting(step);
+		fsm_enter_starting(step);
 		return;
 	}
 	r = fsm->give_up ? BACKOFF_GIVE_UP
@@ -162,7 +162,7 @@ static void on_gone(struct step *step, const char *reason)
 		fsm_set_state(step, INSTANCE_BACKOFF, reason);
 		fsm_set_deadline(step, delay_usec);
 	} else {
-		enter_starting(step);
+		fsm_enter_starting(step);
 	}
 }
 
@@ -265,10 +265,10 @@ static void on_deadline(struct step *step)
 		return;
 	case INSTANCE_FAILED:
 		backoff_reset(&fsm->backoff);
-		enter_starting(step);
+		fsm_enter_starting(step);
 		return;
 	case INSTANCE_BACKOFF:
-		enter_starting(step);
+		fsm_enter_starting(step);
 		return;
 	case INSTANCE_FAULTED:
 		fsm_on_faulted_deadline(step);
@@ -286,7 +286,7 @@ static void on_answered(struct step *step)
 	if ((fsm->state == INSTANCE_STARTING && !fsm->server_ending) ||
 	    fsm->state == INSTANCE_UNRESPONSIVE ||
 	    (fsm->state == INSTANCE_FAULTED && fsm->fault_step != FAULT_SETTLING))
-		enter_ready(step);
+		fsm_enter_ready(step);
 	fsm->misses = 0;
 }
 
@@ -319,7 +319,7 @@ static void on_no_answer(struct step *step)
 
 		fsm_set_deadline(step, MIN(fsm->probe_delay_usec, left_usec));
 		fsm->probe_delay_usec = MIN(fsm->probe_delay_usec * 2, PROBE_MAX_USEC);
-	} else if (is_serving(fsm)) {
+	} else if (fsm_is_serving(fsm)) {
 		on_miss(step);
 	} else if (fsm->state == INSTANCE_UNRESPONSIVE && !fsm->attached) {
 		/* It had one more chance; nobody is there whom a new pair would harm. */
@@ -336,7 +336,7 @@ static void on_not_asked(struct step *step)
 	struct instance_fsm *fsm = step->fsm;
 
 	fsm->querying = false;
-	if (is_serving(fsm))
+	if (fsm_is_serving(fsm))
 		fsm_set_deadline(step, NOT_ASKED_RETRY_USEC);
 	else if (fsm->state == INSTANCE_STARTING && !fsm->server_ending)
 		on_no_answer(step);
@@ -360,73 +360,8 @@ static void on_adopted(struct step *step)
 	fsm_query(step);
 }
 
-static void on_start(struct step *step)
-{
-	struct instance_fsm *fsm = step->fsm;
-
-	fsm->held = false;
-	if (fsm->state == INSTANCE_STOPPING && !fsm->wanted)
-		fsm->recycled = true;
-	fsm->wanted = true;
-	if (fsm->state == INSTANCE_STOPPED)
-		enter_starting(step);
-	else if (fsm->state == INSTANCE_DRAINING)
-		enter_ready(step);
-}
-
-static void on_drain(struct step *step)
-{
-	struct instance_fsm *fsm = step->fsm;
-
-	fsm->held = true;
-	if (fsm->state == INSTANCE_STOPPING) {
-		fsm->wanted = fsm->wanted && fsm->occupied;
-	} else if (!fsm->alive && (!fsm->occupied || fsm->state == INSTANCE_FAILED)) {
-		fsm->wanted = false;
-		enter_stopped(step);
-	} else if (is_serving(fsm)) {
-		enter_ready(step);
-	} else if (!fsm->occupied) {
-		stop_held(step);
-	}
-}
-
-static void on_stop(struct step *step)
-{
-	struct instance_fsm *fsm = step->fsm;
-	enum stop_step first = STEP_QUIT;
-
-	fsm->wanted = false;
-	if (fsm->state == INSTANCE_STOPPED || (fsm->state == INSTANCE_STOPPING && fsm->alive))
-		return;
-	/* Nobody is there to be waited for, or nobody listens. */
-	if ((fsm->state == INSTANCE_STARTING && !fsm->adopted) ||
-	    fsm->state == INSTANCE_UNRESPONSIVE)
-		first = STEP_TERM;
-	if (fsm->alive)
-		fsm_enter_stopping(step, "shutting down", first);
-	else
-		enter_stopped(step);
-}
-
-/* By order, so it counts as no death; and what failed or waits to be tried again is tried now. */
-static void on_recycle(struct step *step)
-{
-	struct instance_fsm *fsm = step->fsm;
-
-	if (!fsm->wanted || fsm->state == INSTANCE_STOPPING || fsm->state == INSTANCE_STARTING)
-		return;
-	backoff_reset(&fsm->backoff);
-	if (fsm->alive) {
-		fsm->recycled = true;
-		fsm_enter_stopping(step, "recycled", STEP_QUIT);
-	} else {
-		enter_starting(step);
-	}
-}
-
 /* Until the server is quite gone its control daemon sends newcomers to it: nobody is let in. */
-static void await_server_end(struct step *step, const char *reason)
+void fsm_await_server_end(struct step *step, const char *reason)
 {
 	struct instance_fsm *fsm = step->fsm;
 
@@ -445,28 +380,8 @@ static void on_server_lost(struct step *step)
 	    fsm->state == INSTANCE_STOPPING)
 		return;
 	lose_generation(step);
-	if (is_serving(fsm))
-		await_server_end(step, "its MPS server is ending");
-}
-
-/* Asked again, for it has clients still, a server gets more time: theirs. */
-static void extend_server_end(struct step *step)
-{
-	struct instance_fsm *fsm = step->fsm;
-
-	fsm->limit_usec = MIN(step->now_usec + step->settings->start_usec,
-			      fsm->since_usec + step->settings->server_end_usec);
-	fsm_set_deadline(step, fsm->limit_usec - MIN(fsm->limit_usec, step->now_usec));
-}
-
-static void on_end_servers(struct step *step)
-{
-	if (step->fsm->state == INSTANCE_STARTING && step->fsm->server_ending) {
-		extend_server_end(step);
-	} else if (step->fsm->state == INSTANCE_READY) {
-		await_server_end(step, step->reason);
-		step->effects |= INSTANCE_END_SERVERS;
-	}
+	if (fsm_is_serving(fsm))
+		fsm_await_server_end(step, "its MPS server is ending");
 }
 
 static void on_server_gone(struct step *step)
@@ -492,7 +407,7 @@ static void on_servers_fail(struct step *step)
 
 static void on_socket_lost(struct step *step)
 {
-	if (is_serving(step->fsm) || step->fsm->state == INSTANCE_UNRESPONSIVE ||
+	if (fsm_is_serving(step->fsm) || step->fsm->state == INSTANCE_UNRESPONSIVE ||
 	    step->fsm->state == INSTANCE_FAULTED)
 		fsm_enter_stopping(step, step->reason, STEP_QUIT);
 }
@@ -503,16 +418,16 @@ static void on_event(struct step *step, enum instance_event event)
 
 	switch (event) {
 	case INSTANCE_EVENT_START:
-		on_start(step);
+		fsm_on_start(step);
 		return;
 	case INSTANCE_EVENT_STOP:
-		on_stop(step);
+		fsm_on_stop(step);
 		return;
 	case INSTANCE_EVENT_RECYCLE:
-		on_recycle(step);
+		fsm_on_recycle(step);
 		return;
 	case INSTANCE_EVENT_DRAIN:
-		on_drain(step);
+		fsm_on_drain(step);
 		return;
 	case INSTANCE_EVENT_SPAWNED:
 		on_spawned(step);
@@ -563,7 +478,7 @@ static void on_event(struct step *step, enum instance_event event)
 		on_server_lost(step);
 		return;
 	case INSTANCE_EVENT_END_SERVERS:
-		on_end_servers(step);
+		fsm_on_end_servers(step);
 		return;
 	case INSTANCE_EVENT_SERVER_GONE:
 		on_server_gone(step);
@@ -630,7 +545,7 @@ void instance_fsm_set_use(struct instance_fsm *fsm, const struct instance_settin
 	uint64_t half_usec = settings->interval_usec / 2;
 	uint64_t first_usec = half_usec + half_usec * fsm->phase / 256;
 
-	if (is_serving(fsm) && occupied && !fsm->occupied)
+	if (fsm_is_serving(fsm) && occupied && !fsm->occupied)
 		fsm->deadline_usec = MIN(fsm->deadline_usec, now_usec + first_usec);
 	fsm->occupied = occupied;
 	fsm->attached = attached;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One step of the machine, as its parts see it: instance_fsm.c and instance_fsm_fault.c alone. */
+/* One step of the machine, as its parts see it: instance_fsm*.c alone. */
 #pragma once
 
 #include "instance_fsm.h"
@@ -33,6 +33,23 @@ void fsm_set_deadline(struct step *step, uint64_t after_usec);
 /* Unless a query is under way. */
 void fsm_query(struct step *step);
 void fsm_enter_stopping(struct step *step, const char *reason, enum stop_step first);
+
+void fsm_enter_starting(struct step *step);
+void fsm_enter_ready(struct step *step);
+void fsm_enter_stopped(struct step *step);
+/* Nobody is let in until the server is gone. */
+void fsm_await_server_end(struct step *step, const char *reason);
+/* Held, and nobody has a lease. */
+void fsm_stop_held(struct step *step);
+/* It answers, and lets in whom it may. */
+bool fsm_is_serving(const struct instance_fsm *fsm);
+
+/* instance_fsm_orders.c */
+void fsm_on_start(struct step *step);
+void fsm_on_stop(struct step *step);
+void fsm_on_drain(struct step *step);
+void fsm_on_recycle(struct step *step);
+void fsm_on_end_servers(struct step *step);
 
 /* instance_fsm_fault.c */
 /* From the log, or because a status query says so. */
