@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "call.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include "cli.h"
 #include "explain.h"
@@ -22,7 +24,13 @@ void call_done(struct call *call)
 	varlink_stream_done(&call->stream);
 }
 
-static int PRINTF_LIKE(3, 4) fail(struct call *call, int exit_status, const char *format, ...)
+void call_reset(struct call *call)
+{
+	varlink_stream_done(&call->stream);
+	varlink_stream_init(&call->stream, -EBADF, VARLINK_REPLY_MAX);
+}
+
+int call_fail(struct call *call, int exit_status, const char *format, ...)
 {
 	va_list ap;
 
@@ -30,6 +38,32 @@ static int PRINTF_LIKE(3, 4) fail(struct call *call, int exit_status, const char
 	(void)vsnprintf(call->problem, sizeof(call->problem), format, ap);
 	va_end(ap);
 	call->exit_status = exit_status;
+	call->failure = CALL_BROKEN;
+	call->misuse = false;
+	return CALL_FAILED;
+}
+
+static int fail_as(struct call *call, enum call_failure failure)
+{
+	call->failure = failure;
+	return CALL_FAILED;
+}
+
+static int fail_connect(struct call *call, int error)
+{
+	if (error == -ENAMETOOLONG)
+		return call_fail(call, CLI_NO_SUPERVISOR,
+				 "no supervisor at %s: a socket's path has at most 107 bytes",
+				 call->socket);
+	if (error == -EACCES || error == -EPERM)
+		return call_fail(call, CLI_NO_SUPERVISOR, "no way to the supervisor at %s: %s",
+				 call->socket, strerror(-error));
+	(void)call_fail(call, CLI_NO_SUPERVISOR,
+			"no supervisor at %s: %s; is mps-supervisor running? "
+			"(systemctl status mps-supervisor)",
+			call->socket, strerror(-error));
+	if (error == -ENOENT || error == -ECONNREFUSED || error == -EAGAIN)
+		return fail_as(call, CALL_ABSENT);
 	return CALL_FAILED;
 }
 
@@ -39,28 +73,51 @@ int call_open(struct call *call)
 	int r;
 
 	r = usock_connect(call->socket, &fd);
-	if (r == -ENAMETOOLONG)
-		return fail(call, CLI_NO_SUPERVISOR,
-			    "no supervisor at %s: a socket's path has at most 107 bytes",
-			    call->socket);
-	if (r == -EACCES || r == -EPERM)
-		return fail(call, CLI_NO_SUPERVISOR, "no way to the supervisor at %s: %s",
-			    call->socket, strerror(-r));
 	if (r < 0)
-		return fail(call, CLI_NO_SUPERVISOR,
-			    "no supervisor at %s: %s; is mps-supervisor running? "
-			    "(systemctl status mps-supervisor)",
-			    call->socket, strerror(-r));
+		return fail_connect(call, r);
+	call->stream.fd = fd;
+	return 0;
+}
+
+/* connect(2) of a Unix socket is done at once, or fails with EAGAIN when too many others are. */
+static int connect_now(const char *path, int *ret_fd)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	_cleanup_close_ int fd = -EBADF;
+	int r;
+
+	r = text_copy(address.sun_path, sizeof(address.sun_path), path);
+	if (r < 0)
+		return r;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    fcntl(fd, F_SETFL, 0) < 0)
+		return -errno;
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+int call_open_now(struct call *call)
+{
+	int fd = -EBADF;
+	int r;
+
+	r = connect_now(call->socket, &fd);
+	if (r < 0)
+		return fail_connect(call, r);
 	call->stream.fd = fd;
 	return 0;
 }
 
 static int fail_gone(struct call *call)
 {
-	return fail(call, CLI_FAILED,
-		    "the supervisor at %s closed the connection; see its log "
-		    "(journalctl -u mps-supervisor)",
-		    call->socket);
+	(void)call_fail(call, CLI_FAILED,
+			"the supervisor at %s closed the connection; see its log "
+			"(journalctl -u mps-supervisor)",
+			call->socket);
+	return fail_as(call, CALL_GONE);
 }
 
 static int fail_transport(struct call *call, int error)
@@ -70,16 +127,16 @@ static int fail_transport(struct call *call, int error)
 	case ECONNRESET:
 		return fail_gone(call);
 	case ETIMEDOUT:
-		return fail(call, CLI_FAILED,
-			    "the supervisor at %s did not answer within %d s; see its log "
-			    "(journalctl -u mps-supervisor)",
-			    call->socket, CALL_PATIENCE_SEC);
+		return call_fail(call, CLI_FAILED,
+				 "the supervisor at %s did not answer within %d s; see its log "
+				 "(journalctl -u mps-supervisor)",
+				 call->socket, CALL_PATIENCE_SEC);
 	case EMSGSIZE:
-		return fail(call, CLI_FAILED, "the answer of the supervisor at %s is too long",
-			    call->socket);
+		return call_fail(call, CLI_FAILED, "the answer of the supervisor at %s is too long",
+				 call->socket);
 	default:
-		return fail(call, CLI_FAILED, "cannot talk to the supervisor at %s: %s",
-			    call->socket, strerror(-error));
+		return call_fail(call, CLI_FAILED, "cannot talk to the supervisor at %s: %s",
+				 call->socket, strerror(-error));
 	}
 }
 
@@ -92,10 +149,11 @@ int call_send(struct call *call, const char *method, json_t *parameters, bool mo
 	return r < 0 ? fail_transport(call, r) : 0;
 }
 
-static int fail_malformed(struct call *call, const char *what)
+int call_fail_malformed(struct call *call, const char *what)
 {
-	return fail(call, CLI_FAILED, "what listens at %s does not answer as mps-supervisord: %s",
-		    call->socket, what);
+	return call_fail(call, CLI_FAILED,
+			 "what listens at %s does not answer as mps-supervisord: %s", call->socket,
+			 what);
 }
 
 static int fail_error(struct call *call, const char *error, const json_t *parameters)
@@ -105,7 +163,8 @@ static int fail_error(struct call *call, const char *error, const json_t *parame
 	explain_error(&context, error, parameters, call->problem, sizeof(call->problem));
 	call->exit_status = explain_exit_status(error);
 	call->misuse = explain_is_misuse(error);
-	return CALL_FAILED;
+	(void)text_copy(call->error, sizeof(call->error), error);
+	return fail_as(call, CALL_REFUSED);
 }
 
 static int unpack(struct call *call, const json_t *message, json_t **ret_parameters,
@@ -115,11 +174,11 @@ static int unpack(struct call *call, const json_t *message, json_t **ret_paramet
 	json_t *parameters = json_object_get(message, "parameters");
 
 	if (error && !json_is_string(error))
-		return fail_malformed(call, "\"error\" is not a string");
+		return call_fail_malformed(call, "\"error\" is not a string");
 	if (error)
 		return fail_error(call, json_string_value(error), parameters);
 	if (parameters && !json_is_object(parameters))
-		return fail_malformed(call, "\"parameters\" is not an object");
+		return call_fail_malformed(call, "\"parameters\" is not an object");
 	*ret_parameters = parameters ? json_incref(parameters) : json_object();
 	*ret_continues = json_is_true(json_object_get(message, "continues"));
 	return *ret_parameters ? 0 : fail_transport(call, -ENOMEM);
@@ -135,7 +194,7 @@ int call_take(struct call *call, json_t **ret_parameters, bool *ret_continues)
 	if (r == VARLINK_NO_MESSAGE)
 		return CALL_NOTHING;
 	if (r < 0)
-		return fail_malformed(call, text);
+		return call_fail_malformed(call, text);
 	return unpack(call, message, ret_parameters, ret_continues);
 }
 
@@ -180,52 +239,6 @@ int call_next(struct call *call, json_t **ret_parameters, bool *ret_continues)
 			return r;
 	}
 	return r;
-}
-
-static int call_whole(struct call *call, const char *method, json_t *parameters,
-		      json_t **ret_parameters)
-{
-	_cleanup_json_ json_t *owned = parameters;
-	bool continues;
-	int r;
-
-	r = call_open(call);
-	if (r == 0)
-		r = call_send(call, method, TAKE_PTR(owned), false);
-	return r == 0 ? call_next(call, ret_parameters, &continues) : r;
-}
-
-int call_patiently(const char *socket, const char *command, const char *method, json_t *parameters,
-		   json_t **ret_parameters)
-{
-	_cleanup_(call_done) struct call call;
-
-	call_init(&call, socket, command);
-	if (call_whole(&call, method, parameters, ret_parameters) != 0)
-		return call_complain(&call);
-	return 0;
-}
-
-int call_once(const char *socket, const char *command, const char *method, json_t *parameters,
-	      json_t **ret_parameters)
-{
-	_cleanup_(call_done) struct call call;
-
-	call_init(&call, socket, command);
-	call.deadline_usec = clock_usec(CLOCK_MONOTONIC) + CALL_PATIENCE_SEC * USEC_PER_SEC;
-	if (call_whole(&call, method, parameters, ret_parameters) != 0)
-		return call_complain(&call);
-	return 0;
-}
-
-int call_quietly(const char *socket, const char *command, const char *method,
-		 uint64_t patience_usec, json_t **ret_parameters)
-{
-	_cleanup_(call_done) struct call call;
-
-	call_init(&call, socket, command);
-	call.deadline_usec = clock_usec(CLOCK_MONOTONIC) + patience_usec;
-	return call_whole(&call, method, NULL, ret_parameters);
 }
 
 bool call_shares_pids(const struct call *call)

@@ -55,13 +55,32 @@ static void not_ready(const struct sentence *s)
 	    field(s, "state"), reason ? ": " : "", reason ? field(s, "reason") : "");
 }
 
+/* Of Restart, when it is the leases that are in the way. */
+static bool busy_with_leases(const struct sentence *s)
+{
+	int64_t n = (int64_t)json_integer_value(json_object_get(s->parameters, "leases"));
+
+	if (!streq(s->context->command, "restart") || n <= 0)
+		return false;
+	SAY(s,
+	    "not restarted: it has %" PRId64 " lease%s; wait, or use --force, which tells the "
+	    "holders",
+	    n, n > 1 ? "s" : "");
+	return true;
+}
+
 static void busy(const struct sentence *s)
 {
 	/* Only who could have queued is told its position. */
 	bool could_wait = json_is_integer(json_object_get(s->parameters, "position"));
 
-	SAY(s, "no place is free: %s%s", field(s, "reason"),
-	    could_wait ? "; queue for one with --wait SEC" : "");
+	if (busy_with_leases(s))
+		return;
+	if (!streq(s->context->command, "lease"))
+		SAY(s, "refused: %s", field(s, "reason"));
+	else
+		SAY(s, "no place is free: %s%s", field(s, "reason"),
+		    could_wait ? "; queue for one with --wait SEC" : "");
 }
 
 static void timed_out(const struct sentence *s)
@@ -90,7 +109,7 @@ static void service_permission_denied(const struct sentence *s)
 
 static void held(const struct sentence *s)
 {
-	SAY(s, "instance %s is held by an administrator; `mpsctl resume` gives it back",
+	SAY(s, "%s is held by an administrator (drained); mpsctl resume gives it back",
 	    field(s, "instance"));
 }
 
@@ -142,7 +161,7 @@ static const struct {
 	{PROTO_TIMED_OUT, timed_out, false},
 	{PROTO_UNSATISFIABLE, unsatisfiable, false},
 	{PROTO_PERMISSION_DENIED, permission_denied, false},
-	{PROTO_INTERFACE ".Held", held, false},
+	{PROTO_HELD, held, false},
 	{PROTO_SHUTTING_DOWN, shutting_down, false},
 	{PROTO_INVALID_REQUEST, invalid_request, true},
 	{VARLINK_METHOD_NOT_FOUND, not_supported, false},

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 
+#include "in_way.h"
 #include "layout.h"
 #include "lease_table.h"
 #include "text.h"
@@ -36,14 +37,28 @@ static void print_devices(FILE *file, const json_t *instance)
 static void print_state(FILE *file, const json_t *instance, int64_t now_usec)
 {
 	const char *reason = layout_text(instance, "reason", "");
+	bool held = json_is_true(json_object_get(instance, "held"));
+	/* "stopped, held by an administrator" need not say it twice. */
+	bool says_so = held && text_starts_with(reason, "held by ");
 	int64_t since = layout_int(instance, "since_usec", now_usec);
 	char when[LAYOUT_TEXT_MAX], span[LAYOUT_TEXT_MAX];
 
 	layout_line(file, "  state       %s%s%s%s, since %s (%s)\n",
-		    layout_text(instance, "state", "?"),
-		    json_is_true(json_object_get(instance, "held")) ? ", held" : "",
-		    *reason ? ": " : "", reason, layout_time(since, when),
-		    layout_duration(now_usec - since, span));
+		    layout_text(instance, "state", "?"), held && !says_so ? ", held" : "",
+		    says_so   ? ", "
+		    : *reason ? ": "
+			      : "",
+		    reason, layout_time(since, when), layout_duration(now_usec - since, span));
+}
+
+/* Whom an instance that is drained waits for: maybe those of a gang over its device. */
+static void print_in_way(FILE *file, const json_t *instance, const json_t *leases)
+{
+	char text[IN_WAY_TEXT_MAX];
+
+	if (json_is_true(json_object_get(instance, "held")) &&
+	    in_way_describe(instance, leases, text) > 0)
+		layout_line(file, "  waits for   %s\n", text);
 }
 
 static void print_use(FILE *file, const json_t *instance)
@@ -170,6 +185,7 @@ void instance_text_print(FILE *file, const json_t *instance, const json_t *lease
 	layout_line(file, "%s (%s)\n", name, layout_text(instance, "kind", "?"));
 	print_devices(file, instance);
 	print_state(file, instance, now_usec);
+	print_in_way(file, instance, leases);
 	print_use(file, instance);
 	print_daemons(file, instance);
 	print_deaths(file, instance);

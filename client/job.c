@@ -2,24 +2,28 @@
 #include "job.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "cli.h"
+#include "lease_line.h"
 #include "notice.h"
 #include "pidwatch.h"
+#include "text.h"
 
 /* A supervisor that answers does so within milliseconds; somebody may wait for our standard error.
  */
 #define HEAR_OUT_USEC USEC_PER_SEC
 
 struct keeper {
-	struct call *call;
+	struct lease_line line;
 	int job_fd; /* pidfd */
-	bool terminate, connected;
+	bool terminate;
 	uint64_t kill_usec; /* when SIGKILL follows; USEC_INFINITY */
+	char socket[PATH_MAX];
 };
 
 int job_exec(char *const command[])
@@ -37,8 +41,9 @@ int job_exec(char *const command[])
  * for the end of that pipe. */
 static void let_go(const struct keeper *keeper)
 {
-	unsigned int low = (unsigned int)MIN(keeper->call->stream.fd, keeper->job_fd);
-	unsigned int high = (unsigned int)MAX(keeper->call->stream.fd, keeper->job_fd);
+	int line_fd = keeper->line.call->stream.fd;
+	unsigned int low = (unsigned int)MIN(line_fd, keeper->job_fd);
+	unsigned int high = (unsigned int)MAX(line_fd, keeper->job_fd);
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	(void)dup2(null_fd, STDIN_FILENO);
@@ -52,13 +57,26 @@ static void let_go(const struct keeper *keeper)
 		return; /* then it stays where it is */
 }
 
-static void keeper_prepare(const struct keeper *keeper)
+/* The socket will be needed again when the supervisor was restarted, from another directory. */
+static void find_socket(struct keeper *keeper)
+{
+	struct call *call = keeper->line.call;
+	char here[PATH_MAX];
+
+	if (call->socket[0] == '/' || !getcwd(here, sizeof(here)) ||
+	    text_format(keeper->socket, sizeof(keeper->socket), "%s/%s", here, call->socket) < 0)
+		return;
+	call->socket = keeper->socket;
+}
+
+static void keeper_prepare(struct keeper *keeper)
 {
 	static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE};
 
 	for (size_t i = 0; i < ELEMENTSOF(ignored); i++)
 		(void)signal(ignored[i], SIG_IGN);
 	(void)prctl(PR_SET_NAME, "mpsctl-keeper");
+	find_socket(keeper);
 	let_go(keeper);
 }
 
@@ -87,17 +105,11 @@ static void keeper_handle(struct keeper *keeper, const json_t *parameters)
 /* Handles all that has arrived. */
 static void keeper_take(struct keeper *keeper)
 {
-	bool continues = true;
-	int r = 0;
+	json_t *parameters;
 
-	while (keeper->connected && r == 0) {
-		_cleanup_json_ json_t *parameters = NULL;
-
-		r = call_take(keeper->call, &parameters, &continues);
-		if (r == 0)
-			keeper_handle(keeper, parameters);
-		if (r == CALL_FAILED || !continues)
-			keeper->connected = false;
+	while (lease_line_take(&keeper->line, &parameters)) {
+		keeper_handle(keeper, parameters);
+		json_decref(parameters);
 	}
 }
 
@@ -107,31 +119,39 @@ static void keeper_hear_out(struct keeper *keeper)
 {
 	uint64_t limit_usec = clock_usec(CLOCK_MONOTONIC) + HEAR_OUT_USEC;
 
-	for (keeper_take(keeper); keeper->connected; keeper_take(keeper)) {
-		struct pollfd pollfd = {.fd = keeper->call->stream.fd, .events = POLLIN};
+	for (keeper_take(keeper); keeper->line.state == LEASE_LINE_UP; keeper_take(keeper)) {
+		struct pollfd pollfd = {.fd = lease_line_fd(&keeper->line), .events = POLLIN};
 		int n = poll(&pollfd, 1, pidwatch_timeout_ms(limit_usec));
 
 		if ((n < 0 && errno != EINTR) || clock_usec(CLOCK_MONOTONIC) >= limit_usec)
 			return;
-		if (n > 0 && call_read(keeper->call) != 0)
-			keeper->connected = false;
+		lease_line_attend(&keeper->line, n > 0);
 	}
+}
+
+/* Until something is to be done. False when the job has ended. */
+static bool keeper_wait(struct keeper *keeper)
+{
+	uint64_t until_usec = MIN(keeper->kill_usec, lease_line_retry_usec(&keeper->line));
+	struct pollfd fds[] = {
+		{.fd = keeper->job_fd, .events = POLLIN},
+		{.fd = lease_line_fd(&keeper->line), .events = POLLIN},
+	};
+	int n = poll(fds, ELEMENTSOF(fds), pidwatch_timeout_ms(until_usec));
+
+	if ((n < 0 && errno != EINTR) || (n > 0 && fds[0].revents))
+		return false;
+	lease_line_attend(&keeper->line, n > 0 && fds[1].revents);
+	return true;
 }
 
 /* Until the job has ended, or nothing is left to do for it. */
 static void keeper_run(struct keeper *keeper)
 {
-	for (keeper_take(keeper); keeper->connected || keeper->kill_usec != USEC_INFINITY;
+	for (keeper_take(keeper);
+	     keeper->line.state != LEASE_LINE_OVER || keeper->kill_usec != USEC_INFINITY;
 	     keeper_take(keeper)) {
-		struct pollfd fds[] = {
-			{.fd = keeper->job_fd, .events = POLLIN},
-			{.fd = keeper->connected ? keeper->call->stream.fd : -1, .events = POLLIN},
-		};
-		int n = poll(fds, ELEMENTSOF(fds), pidwatch_timeout_ms(keeper->kill_usec));
-
-		if (n < 0 && errno != EINTR)
-			return;
-		if (n > 0 && fds[0].revents) {
+		if (!keeper_wait(keeper)) {
 			keeper_hear_out(keeper);
 			return;
 		}
@@ -139,8 +159,6 @@ static void keeper_run(struct keeper *keeper)
 			(void)pidwatch_signal(keeper->job_fd, SIGKILL);
 			return;
 		}
-		if (n > 0 && fds[1].revents && call_read(keeper->call) != 0)
-			keeper->connected = false;
 	}
 }
 
@@ -173,18 +191,18 @@ static int reap(pid_t pid)
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -ECHILD;
 }
 
-static int start_keeper(struct call *call, const struct lease_options *options)
+static int start_keeper(struct call *call, const struct grant *grant,
+			const struct lease_options *options)
 {
 	_cleanup_close_ int job_fd = -EBADF;
 	struct keeper keeper = {
-		.call = call,
 		.terminate = options->on_loss == ON_LOSS_TERMINATE,
-		.connected = true,
 		.kill_usec = USEC_INFINITY,
 	};
 	pid_t pid;
 	int r;
 
+	lease_line_init(&keeper.line, call, grant->id, true);
 	r = pidwatch_open(getpid(), &job_fd);
 	if (r < 0)
 		return r;
@@ -213,7 +231,7 @@ int job_run(struct call *call, const struct grant *grant, const struct lease_opt
 
 	r = grant_apply(grant);
 	if (r == 0 && continues && wants_keeper(options))
-		r = start_keeper(call, options);
+		r = start_keeper(call, grant, options);
 	if (r < 0) {
 		cli_print("cannot prepare the job of lease %s: %s", grant->id, strerror(-r));
 		return CLI_NO_LEASE;

@@ -5,7 +5,8 @@
  * ends with it however it ends.
  *
  * What remains to be told about the lease is told by the keeper, a process of its own that is no
- * child of the job, holds nothing of it but stderr, and ends with it.
+ * child of the job, holds nothing of it but stderr, and ends with it. When the supervisor is
+ * restarted it reclaims the lease, and the job does not notice.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The command `leases`. */
-#include "call.h"
 #include "commands.h"
+#include "exchange.h"
 #include "layout.h"
 #include "lease_table.h"
 #include "proto.h"
@@ -29,7 +29,7 @@ int cmd_leases(const char *socket, int argc, char *argv[])
 		return r;
 	if (options.help)
 		return cli_help(command.help);
-	r = call_once(socket, command.name, PROTO_LIST_LEASES, NULL, &answer);
+	r = exchange_once(socket, command.name, PROTO_LIST_LEASES, NULL, &answer);
 	if (r != 0)
 		return r;
 	if (options.json)

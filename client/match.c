@@ -49,18 +49,24 @@ static bool match_device(const json_t *device, const char *selector)
 	       same_pci(layout_text(device, "pci_bus_id", ""), selector);
 }
 
+bool match_is_named(const json_t *instance, const char *selector)
+{
+	int64_t index;
+
+	return !is_index(selector, &index) &&
+	       is_prefix(layout_text(instance, "name", ""), selector);
+}
+
 bool match_instance(const json_t *instance, const char *selector)
 {
 	const json_t *device;
-	int64_t index;
 	size_t i;
 
 	if (streq(selector, "all"))
 		return true;
 	json_array_foreach(json_object_get(instance, "devices"), i,
 			   device) if (match_device(device, selector)) return true;
-	return !is_index(selector, &index) &&
-	       is_prefix(layout_text(instance, "name", ""), selector);
+	return match_is_named(instance, selector);
 }
 
 /* Only a prefix can mean one and hit several: an index or an address stands for all MIG instances

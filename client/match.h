@@ -9,6 +9,9 @@
  * PCI address (the domain may be left out), a device's index, or "all"? Letters of any case. */
 bool match_instance(const json_t *instance, const char *selector);
 
+/* Is the selector (the beginning of) the instance's own name? */
+bool match_is_named(const json_t *instance, const char *selector);
+
 enum {
 	MATCH_NONE = 1,
 	MATCH_AMBIGUOUS

@@ -1,24 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The commands of administrators, `drain`, `resume` and `restart`; and those yet to come. */
-#include "call.h"
+/* The commands `resume` and `restart`; and those yet to come. */
 #include "commands.h"
+#include "layout.h"
+#include "operations.h"
 #include "proto.h"
 #include "simple_options.h"
-
-static const struct simple_command drain = {
-	.name = "drain",
-	.what = "INSTANCE",
-	.names_min = 1,
-	.names_max = INT32_MAX,
-	.timeout = true,
-	.help = "Usage: mpsctl drain INSTANCE... [--timeout SEC]\n"
-		"\n"
-		"Grants no more leases there, waits for those that are, stops MPS and keeps it\n"
-		"stopped across restarts and boots, until `mpsctl resume`.\n"
-		"\n"
-		"      --timeout SEC   wait at most so long for the leases\n"
-		"      --help          this text\n",
-};
 
 static const struct simple_command resume = {
 	.name = "resume",
@@ -27,7 +13,8 @@ static const struct simple_command resume = {
 	.names_max = INT32_MAX,
 	.help = "Usage: mpsctl resume INSTANCE...\n"
 		"\n"
-		"Gives back what `mpsctl drain` has emptied.\n",
+		"Gives back what `mpsctl drain` has emptied, or is about to. Administrators only.\n"
+		"INSTANCE: as in `mpsctl drain`.\n",
 };
 
 static const struct simple_command restart = {
@@ -38,59 +25,97 @@ static const struct simple_command restart = {
 	.force = true,
 	.help = "Usage: mpsctl restart INSTANCE... [--force]\n"
 		"\n"
-		"Recycles the MPS daemons of instances that have no lease.\n"
+		"Ends the MPS daemons of instances that have no lease, and starts new ones.\n"
+		"Administrators only. INSTANCE: as in `mpsctl drain`.\n"
 		"\n"
-		"      --force   those with leases too: their holders are told\n"
+		"      --force   those with leases too: the jobs lose the GPU, and are told\n"
 		"      --help    this text\n",
 };
 
-static json_t *request(const struct simple_options *options, const char *instance)
+static json_t *resume_parameters(const struct operations *operations)
 {
-	json_t *parameters = json_pack("{s:s}", "instance", instance);
-
-	if (parameters && options->timeout_ms >= 0)
-		(void)json_object_set_new(parameters, "wait_ms", json_integer(options->timeout_ms));
-	if (parameters && options->force)
-		(void)json_object_set_new(parameters, "force", json_true());
-	return parameters;
+	(void)operations;
+	return json_object();
 }
 
-static int operate(const struct simple_command *command, const char *method, const char *socket,
-		   int argc, char *argv[])
+static json_t *restart_parameters(const struct operations *operations)
 {
+	const struct simple_options *options = operations->options;
+
+	return options->force ? json_pack("{s:b}", "force", 1) : json_object();
+}
+
+/* What it is instead of what was wanted. */
+static int say_state(const struct operation *operation)
+{
+	const char *reason = layout_text(operation->instance, "reason", "");
+
+	cli_print("%s is %s%s%s; see `mpsctl status`", operation->name,
+		  layout_text(operation->instance, "state", "?"), *reason ? ": " : "", reason);
+	return CLI_FAILED;
+}
+
+static int resume_finish(const struct operation *operation)
+{
+	if (streq(layout_text(operation->instance, "state", ""), "failed") ||
+	    json_is_true(json_object_get(operation->instance, "held")))
+		return say_state(operation);
+	layout_line(stdout, "%s is in use again\n", operation->name);
+	return cli_flush();
+}
+
+static int restart_finish(const struct operation *operation)
+{
+	if (!streq(layout_text(operation->instance, "state", ""), "ready"))
+		return say_state(operation);
+	layout_line(stdout, "%s is ready again\n", operation->name);
+	return cli_flush();
+}
+
+static const struct operation_kind resume_kind = {
+	.command = "resume",
+	.method = PROTO_RESUME,
+	.repeatable = true,
+	.parameters = resume_parameters,
+	.finish = resume_finish,
+};
+
+/* Not repeatable: who asks twice takes the GPU from jobs twice. */
+static const struct operation_kind restart_kind = {
+	.command = "restart",
+	.method = PROTO_RESTART,
+	.parameters = restart_parameters,
+	.finish = restart_finish,
+};
+
+static int operate(const struct simple_command *command, const struct operation_kind *kind,
+		   const char *socket, int argc, char *argv[])
+{
+	_cleanup_(operations_done) struct operations operations = {};
 	struct simple_options options;
-	int result = CLI_OK, r;
+	int r;
 
 	r = simple_options_parse(command, argc, argv, &options);
 	if (r != 0)
 		return r;
 	if (options.help)
 		return cli_help(command->help);
-	for (int i = 0; i < options.n_names; i++) {
-		_cleanup_json_ json_t *answer = NULL;
-
-		r = call_patiently(socket, command->name, method,
-				   request(&options, options.names[i]), &answer);
-		if (r == CLI_NO_SUPERVISOR)
-			return r; /* the same for all the others */
-		result = r != 0 ? r : result;
-	}
-	return result;
-}
-
-int cmd_drain(const char *socket, int argc, char *argv[])
-{
-	return operate(&drain, PROTO_DRAIN, socket, argc, argv);
+	r = operations_start(&operations, kind, socket, &options, options.names, options.n_names);
+	if (r != 0)
+		return r;
+	while (operations_are_running(&operations))
+		operations_wait(&operations, NULL, 0, USEC_INFINITY);
+	return operations_exit_status(&operations);
 }
 
 int cmd_resume(const char *socket, int argc, char *argv[])
 {
-	return operate(&resume, PROTO_RESUME, socket, argc, argv);
+	return operate(&resume, &resume_kind, socket, argc, argv);
 }
 
 int cmd_restart(const char *socket, int argc, char *argv[])
 {
-	return operate(&restart, PROTO_RESTART, socket, argc, argv);
+	return operate(&restart, &restart_kind, socket, argc, argv);
 }
 
 static int not_available(char *argv[])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The command `release`. */
-#include "call.h"
 #include "commands.h"
+#include "exchange.h"
 #include "proto.h"
 #include "simple_options.h"
 
@@ -16,6 +16,24 @@ static const struct simple_command command = {
 		"them.\n",
 };
 
+/* 0 or an exit status. */
+static int release(const char *socket, const char *id)
+{
+	_cleanup_(call_done) struct call call;
+	_cleanup_json_ json_t *answer = NULL;
+	bool again;
+
+	call_init(&call, socket, command.name);
+	call.deadline_usec = clock_usec(CLOCK_MONOTONIC) + CALL_PATIENCE_SEC * USEC_PER_SEC;
+	if (exchange(&call, PROTO_RELEASE_LEASE, json_pack("{s:s}", "id", id), &answer, &again) ==
+	    0)
+		return 0;
+	/* Asked twice, the first time has done it. */
+	if (again && call.failure == CALL_REFUSED && streq(call.error, PROTO_NO_SUCH_LEASE))
+		return 0;
+	return call_complain(&call);
+}
+
 int cmd_release(const char *socket, int argc, char *argv[])
 {
 	struct simple_options options;
@@ -27,10 +45,7 @@ int cmd_release(const char *socket, int argc, char *argv[])
 	if (options.help)
 		return cli_help(command.help);
 	for (int i = 0; i < options.n_names; i++) {
-		_cleanup_json_ json_t *answer = NULL;
-
-		r = call_once(socket, command.name, PROTO_RELEASE_LEASE,
-			      json_pack("{s:s}", "id", options.names[i]), &answer);
+		r = release(socket, options.names[i]);
 		if (r == CLI_NO_SUPERVISOR)
 			return r; /* the same for all the others */
 		if (r != 0)

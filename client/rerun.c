@@ -9,18 +9,22 @@
 #include <sys/wait.h>
 
 #include "cli.h"
+#include "exchange.h"
+#include "lease_line.h"
 #include "notice.h"
 #include "pidwatch.h"
 #include "proto.h"
 
 /* A job that dies of a lost server may do so before the supervisor has said why. */
 #define LOSS_GRACE_USEC (500 * USEC_PER_MSEC)
+/* The same when the supervisor is being restarted. */
+#define AWAY_GRACE_USEC (10 * USEC_PER_SEC)
 /* How long, and how often asked, the instance may take to come back. */
 #define READY_PATIENCE_USEC (300 * USEC_PER_SEC)
 #define READY_INTERVAL_USEC (250 * USEC_PER_MSEC)
 
 struct rerun {
-	struct call *call;
+	struct lease_line line;
 	const struct grant *grant;
 	const struct lease_options *options;
 	sigset_t old_mask;
@@ -28,8 +32,7 @@ struct rerun {
 	int signal_fd;              /* owned */
 	int job_fd;                 /* owned; pidfd of the running job */
 	uint64_t kill_usec;         /* when SIGKILL follows; USEC_INFINITY */
-	bool connected;
-	bool lost; /* this run's GPU contexts */
+	bool lost;                  /* this run's GPU contexts */
 	bool revoked;
 	bool stopped; /* somebody sent a signal that ends jobs: no more runs */
 };
@@ -128,17 +131,11 @@ static void take_notice(struct rerun *rerun, const json_t *parameters)
 
 static void take_notices(struct rerun *rerun)
 {
-	bool continues = true;
-	int r = 0;
+	json_t *parameters;
 
-	while (rerun->connected && r == 0) {
-		_cleanup_json_ json_t *parameters = NULL;
-
-		r = call_take(rerun->call, &parameters, &continues);
-		if (r == 0)
-			take_notice(rerun, parameters);
-		if (r == CALL_FAILED || !continues)
-			rerun->connected = false;
+	while (lease_line_take(&rerun->line, &parameters)) {
+		take_notice(rerun, parameters);
+		json_decref(parameters);
 	}
 }
 
@@ -148,17 +145,17 @@ static bool wait_event(struct rerun *rerun, uint64_t until_usec)
 	struct pollfd fds[] = {
 		{.fd = rerun->job_fd, .events = POLLIN},
 		{.fd = rerun->signal_fd, .events = POLLIN},
-		{.fd = rerun->connected ? rerun->call->stream.fd : -1, .events = POLLIN},
+		{.fd = lease_line_fd(&rerun->line), .events = POLLIN},
 	};
+	int n;
 
-	if (poll(fds, ELEMENTSOF(fds), pidwatch_timeout_ms(until_usec)) <= 0)
-		return false;
-	if (fds[1].revents)
+	until_usec = MIN(until_usec, lease_line_retry_usec(&rerun->line));
+	n = poll(fds, ELEMENTSOF(fds), pidwatch_timeout_ms(until_usec));
+	if (n > 0 && fds[1].revents)
 		take_signals(rerun);
-	if (fds[2].revents && call_read(rerun->call) != 0)
-		rerun->connected = false;
+	lease_line_attend(&rerun->line, n > 0 && fds[2].revents);
 	take_notices(rerun);
-	return fds[0].revents != 0;
+	return n > 0 && fds[0].revents;
 }
 
 /* Until the job has ended; it is reaped. */
@@ -181,27 +178,39 @@ static bool succeeded(const siginfo_t *info)
 	return info->si_code == CLD_EXITED && info->si_status == 0;
 }
 
+/* Waits for the reason why the job has ended. A supervisor that is away has longer for it. */
+static void hear_out(struct rerun *rerun)
+{
+	uint64_t now = clock_usec(CLOCK_MONOTONIC);
+	uint64_t limit = now + AWAY_GRACE_USEC, until = limit;
+
+	while (!rerun->lost && !rerun->revoked && !rerun->stopped &&
+	       rerun->line.state != LEASE_LINE_OVER && now < until) {
+		until = lease_line_is_heard(&rerun->line) ? MIN(until, now + LOSS_GRACE_USEC)
+							  : limit;
+		(void)wait_event(rerun, until);
+		now = clock_usec(CLOCK_MONOTONIC);
+	}
+}
+
 /* Was it the loss that ended the job? */
 static bool ended_by_loss(struct rerun *rerun, const siginfo_t *info)
 {
-	uint64_t until = clock_usec(CLOCK_MONOTONIC) + LOSS_GRACE_USEC;
-
 	if (rerun->kill_usec == USEC_INFINITY && !rerun->lost && succeeded(info))
 		return false;
-	while (!rerun->lost && !rerun->revoked && !rerun->stopped && rerun->connected &&
-	       clock_usec(CLOCK_MONOTONIC) < until)
-		(void)wait_event(rerun, until);
+	hear_out(rerun);
 	return rerun->lost;
 }
 
 /* The state of the lease's instance, owned by *ret_status; NULL when it cannot be had now. */
 static const char *ask_state(struct rerun *rerun, json_t **ret_status)
 {
+	const struct call *call = rerun->line.call;
 	const json_t *instance;
 	size_t i;
 
-	if (call_quietly(rerun->call->socket, rerun->call->command, PROTO_GET_STATUS,
-			 CALL_PATIENCE_SEC * USEC_PER_SEC, ret_status) != 0)
+	if (exchange_quietly(call->socket, call->command, PROTO_GET_STATUS,
+			     CALL_PATIENCE_SEC * USEC_PER_SEC, ret_status) != 0)
 		return NULL;
 	json_array_foreach(json_object_get(*ret_status, "instances"), i, instance)
 	{
@@ -211,6 +220,13 @@ static const char *ask_state(struct rerun *rerun, json_t **ret_status)
 			return json_string_value(json_object_get(instance, "state"));
 	}
 	return "gone";
+}
+
+/* One that an administrator drains waits for this very lease to end. */
+static bool is_hopeless(const char *state)
+{
+	return streq(state, "failed") || streq(state, "stopped") || streq(state, "draining") ||
+	       streq(state, "gone");
 }
 
 /* Started too early, the job would run beside MPS instead of in it, and nobody would see. */
@@ -226,8 +242,7 @@ static bool wait_ready(struct rerun *rerun)
 
 		if (state && streq(state, "ready"))
 			return true;
-		if (state &&
-		    (streq(state, "failed") || streq(state, "stopped") || streq(state, "gone"))) {
+		if (state && is_hopeless(state)) {
 			cli_print("instance %s is %s; not running %s again; see `mpsctl status`",
 				  rerun->grant->instance, state, rerun->options->command[0]);
 			return false;
@@ -280,16 +295,15 @@ int rerun_job(struct call *call, const struct grant *grant, const struct lease_o
 	      bool continues)
 {
 	_cleanup_(rerun_done) struct rerun rerun = {
-		.call = call,
 		.grant = grant,
 		.options = options,
 		.signal_fd = -EBADF,
 		.job_fd = -EBADF,
-		.connected = continues,
 	};
 	siginfo_t info;
 	int done = 0, r;
 
+	lease_line_init(&rerun.line, call, grant->id, continues);
 	r = grant_apply(grant);
 	if (r == 0)
 		r = rerun_prepare(&rerun);

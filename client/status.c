@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The command `status`. */
-#include "call.h"
 #include "commands.h"
+#include "exchange.h"
 #include "instance_text.h"
 #include "layout.h"
-#include "match.h"
 #include "proto.h"
 #include "simple_options.h"
+#include "targets.h"
 
 static const struct simple_command command = {
 	.name = "status",
@@ -31,19 +31,10 @@ static int select_instances(json_t *answer, const char *selector)
 
 	if (!selector)
 		return 0;
-	r = match_instances(json_object_get(answer, "instances"), selector, &found);
-	if (r == 0)
-		r = json_object_set_new(answer, "instances", found);
-	if (r == 0)
-		return 0;
-	if (r == MATCH_NONE)
-		cli_print("no instance matches \"%s\"; `mpsctl status` lists them", selector);
-	else if (r == MATCH_AMBIGUOUS)
-		cli_print("\"%s\" is the beginning of several instances' names; write more of it",
-			  selector);
-	else
+	r = targets_find(json_object_get(answer, "instances"), selector, &found);
+	if (r == 0 && json_object_set_new(answer, "instances", found) < 0)
 		cli_print("no memory for the answer");
-	return CLI_FAILED;
+	return r;
 }
 
 static void print_text(const json_t *answer, const json_t *leases)
@@ -72,11 +63,11 @@ static int show(const char *socket, const struct simple_options *options)
 	const char *selector = options->n_names ? options->names[0] : NULL;
 	int r;
 
-	r = call_once(socket, command.name, PROTO_GET_STATUS, NULL, &answer);
+	r = exchange_once(socket, command.name, PROTO_GET_STATUS, NULL, &answer);
 	if (r == 0)
 		r = select_instances(answer, selector);
 	if (r == 0 && !options->json)
-		r = call_once(socket, command.name, PROTO_LIST_LEASES, NULL, &leases);
+		r = exchange_once(socket, command.name, PROTO_LIST_LEASES, NULL, &leases);
 	if (r != 0)
 		return r;
 	if (options->watch && isatty(STDOUT_FILENO))

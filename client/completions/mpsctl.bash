@@ -40,7 +40,10 @@ _mpsctl_words()
 {
 	case $1 in
 	"") echo lease release status leases monitor drain resume restart doctor metrics ;;
-	status | drain | resume | restart) echo all ;;
+	status | drain | resume | restart)
+		echo all
+		mpsctl status 2>/dev/null | awk '/^[^ ].* \((gpu|mig|gang)\)$/ { print $1 }'
+		;;
 	release) mpsctl leases 2>/dev/null | awk 'NR > 1 { print $1 }' ;;
 	esac
 }

@@ -42,6 +42,8 @@ static const struct {
 	 "GPU-a is backoff; see", CLI_FAILED},
 	{PROTO_BUSY, "{\"reason\": \"full: 4/4\"}", "full: 4/4", CLI_FAILED},
 	{PROTO_BUSY, "{\"reason\": 4}", "no reason given", CLI_FAILED},
+	{PROTO_HELD, "{\"instance\": \"GPU-a\"}",
+	 "GPU-a is held by an administrator (drained); mpsctl resume gives it back", CLI_FAILED},
 	{PROTO_TIMED_OUT, "{\"waited_ms\": 1500, \"reason\": \"full\"}",
 	 "timed out after 1.500 s: full", CLI_TIMED_OUT},
 	{PROTO_INVALID_REQUEST, "{\"field\": \"count\", \"reason\": \"too many\"}",
