@@ -170,7 +170,7 @@ int varlink_stream_send(struct varlink_stream *stream, const json_t *message)
 
 int varlink_stream_flush(struct varlink_stream *stream)
 {
-	size_t sent;
+	size_t sent = 0;
 	int r = send_some(stream, stream->out, stream->out_length, &sent);
 
 	if (r < 0)

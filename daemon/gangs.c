@@ -153,6 +153,7 @@ static int on_sweep(sd_event_source *source, void *userdata)
 			continue;
 		gangs->instances[place] = instance_free(instance);
 		leases_gang_gone(gangs->leases, place);
+		gangs->gone(gangs->setup.userdata);
 	}
 	return 0;
 }
@@ -195,7 +196,8 @@ void gangs_restore(struct gangs *gangs, const char *state_directory)
 }
 
 int gangs_init(struct gangs *gangs, struct leases *leases, struct instance **instances,
-	       const struct inventory *inventory, const struct instance_setup *setup)
+	       const struct inventory *inventory, const struct instance_setup *setup,
+	       void (*gone)(void *userdata))
 {
 	int r;
 
@@ -204,6 +206,7 @@ int gangs_init(struct gangs *gangs, struct leases *leases, struct instance **ins
 		.instances = instances,
 		.inventory = inventory,
 		.setup = *setup,
+		.gone = gone,
 	};
 	r = sd_event_add_defer(setup->processes->event, &gangs->sweep, on_sweep, gangs);
 	if (r < 0)

@@ -17,13 +17,15 @@ struct gangs {
 	struct leases *leases;
 	struct instance **instances; /* by place */
 	const struct inventory *inventory;
-	struct instance_setup setup; /* what all have in common */
-	sd_event_source *sweep;      /* owned; forgets those that have stopped */
+	struct instance_setup setup;  /* what all have in common */
+	sd_event_source *sweep;       /* owned; forgets those that have stopped */
+	void (*gone)(void *userdata); /* one has been forgotten; with setup's userdata */
 };
 
 /* setup: of any instance; its place, name and devices do not matter. */
 int gangs_init(struct gangs *gangs, struct leases *leases, struct instance **instances,
-	       const struct inventory *inventory, const struct instance_setup *setup);
+	       const struct inventory *inventory, const struct instance_setup *setup,
+	       void (*gone)(void *userdata));
 void gangs_done(struct gangs *gangs);
 
 /* Takes up those that an earlier supervisor left. */

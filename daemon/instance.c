@@ -142,6 +142,9 @@ static void report_change(struct instance *instance)
 
 	if (fsm->state == INSTANCE_UNRESPONSIVE)
 		name_silent_peer(instance);
+	/* Of one that had been told before we came. */
+	if (fsm->state == INSTANCE_FAULTED && !fsm->untold)
+		instance_fault_describe(instance);
 	instance->since_usec = clock_usec(CLOCK_REALTIME);
 	instance_save_soon(instance);
 	context.message_id = message_id_of(fsm->state);
@@ -203,10 +206,10 @@ static void do_kill_holdouts(struct instance *instance)
 static void carry_out(struct instance *instance, unsigned int effects)
 {
 	static const struct {
-		enum instance_effect effect;
+		unsigned int effects;
 		void (*carry_out)(struct instance *instance);
 	} table[] = {
-		{INSTANCE_OPEN, do_open},
+		{INSTANCE_OPEN | INSTANCE_RENEW, do_open},
 		{INSTANCE_CHANGED, report_change},
 		{INSTANCE_INTERRUPT, do_interrupt},
 		{INSTANCE_TELL_HIT, instance_fault_tell},
@@ -223,7 +226,7 @@ static void carry_out(struct instance *instance, unsigned int effects)
 	};
 
 	for (size_t i = 0; i < ELEMENTSOF(table); i++)
-		if (effects & table[i].effect)
+		if (effects & table[i].effects)
 			table[i].carry_out(instance);
 }
 

@@ -176,6 +176,7 @@ struct instance {
 
 	char state_path[CONFIG_TEXT_SIZE + 32];
 	sd_event_source *save; /* writes the state */
+	bool restored;         /* from what an earlier supervisor left */
 	bool left;             /* its processes and files are for the next supervisor */
 
 	sd_event_source *files; /* inotify */
@@ -201,6 +202,8 @@ void instance_end_orphan(const char *path, const char *runtime_directory);
 /* Before its start: goes on from what an earlier supervisor left, as far as it can be proven. 0;
  * the errors are statefile_read's, and then nothing has changed. */
 int instance_restore(struct instance *instance);
+/* Before its start: somebody knows of this generation; of one that was not restored it is lost. */
+void instance_outlive(struct instance *instance, uint64_t generation);
 /* The next supervisor is to go on with it: instance_free ends and removes nothing then. */
 void instance_leave(struct instance *instance);
 

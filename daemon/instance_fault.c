@@ -168,7 +168,7 @@ static void name_holdouts(const struct instance *instance, char *buffer, size_t 
 	}
 }
 
-static void update_reason(struct instance *instance)
+void instance_fault_describe(struct instance *instance)
 {
 	char pids[REASON_SIZE / 2];
 
@@ -177,6 +177,11 @@ static void update_reason(struct instance *instance)
 			  *pids ? "a GPU fault; waiting for pids %s to leave"
 				: "a GPU fault; waiting for MPS to recover%s",
 			  pids);
+}
+
+static void update_reason(struct instance *instance)
+{
+	instance_fault_describe(instance);
 	instance->setup.handlers->changed(instance, instance->setup.userdata);
 }
 

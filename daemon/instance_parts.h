@@ -100,6 +100,8 @@ void instance_warm_use_changed(struct instance *instance);
 /* instance_fault.c */
 void instance_fault_line(struct instance *instance, const struct mpslog_line *line);
 void instance_fault_client_gone(struct instance *instance);
+/* Says in the state's reason who holds the server. */
+void instance_fault_describe(struct instance *instance);
 bool instance_fault_has_holdouts(const struct instance *instance);
 void instance_fault_tell(struct instance *instance);
 void instance_fault_terminate(struct instance *instance);

@@ -77,11 +77,14 @@ void instance_save(struct instance *instance)
 	json_t *content;
 	int r;
 
-	content = json_pack("{s:s, s:o, s:b, s:I, s:I, s:o, s:o, s:o}", "name",
+	/* A loss that nobody has been told of has not happened yet. */
+	content = json_pack("{s:s, s:o, s:b, s:I, s:I, s:b, s:I, s:o, s:o, s:o}", "name",
 			    instance_name(instance), "devices", describe_devices(instance),
 			    "multi_user", instance->setup.multi_user, "generation",
-			    (json_int_t)instance->fsm.generation, "restarts",
-			    (json_int_t)instance->fsm.restarts, "control",
+			    (json_int_t)instance->fsm.generation - instance->fsm.untold, "restarts",
+			    (json_int_t)instance->fsm.restarts, "faulted",
+			    instance->fsm.state == INSTANCE_FAULTED && !instance->fsm.untold,
+			    "socket_inode", (json_int_t)instance->socket_inode, "control",
 			    describe_process(instance_control_pid(instance)), "servers",
 			    describe_servers(instance), "clients", describe_clients(instance));
 	r = statefile_write(instance->state_path, KIND, content, false);
@@ -190,7 +193,10 @@ static void restore(struct instance *instance, const json_t *content)
 	instance->setup.multi_user = json_is_true(json_object_get(content, "multi_user"));
 	instance_fsm_restore(&instance->fsm,
 			     (uint64_t)json_integer_value(json_object_get(content, "generation")),
-			     (uint64_t)json_integer_value(json_object_get(content, "restarts")));
+			     (uint64_t)json_integer_value(json_object_get(content, "restarts")),
+			     json_is_true(json_object_get(content, "faulted")));
+	instance->socket_inode =
+		(uint64_t)json_integer_value(json_object_get(content, "socket_inode"));
 	restore_daemon(instance, json_object_get(content, "control"));
 	json_array_foreach(json_object_get(content, "servers"), i, entry)
 		restore_server(instance, entry);
@@ -217,7 +223,14 @@ int instance_restore(struct instance *instance)
 	    json_integer_value(json_object_get(content, "generation")) < 1)
 		return -EBADMSG;
 	restore(instance, content);
+	instance->restored = true;
 	return 0;
+}
+
+void instance_outlive(struct instance *instance, uint64_t generation)
+{
+	if (!instance->restored && instance->fsm.generation <= generation)
+		instance_fsm_restore(&instance->fsm, generation + 1, instance->fsm.restarts, false);
 }
 
 static int read_devices(const json_t *list, struct instance_record *ret)
@@ -290,6 +303,8 @@ void instance_adopt(struct instance *instance)
 
 	journal_log(LOG_INFO, &context, "adopted control daemon %d", context.pid);
 	instance_files_watch(instance);
+	if (instance->socket_inode == 0)
+		instance_files_remember(instance);
 	instance_dispatch(instance, INSTANCE_EVENT_ADOPTED, NULL);
 	/* What was written meanwhile: who came and went, and who was asked to. */
 	output_catch_up(&instance->output);

@@ -64,9 +64,14 @@ int leases_update_access(struct leases *leases, size_t place, bool anew)
 	return r;
 }
 
-static int update_place(struct leases *leases, size_t place)
+void leases_update_use(struct leases *leases, size_t place)
 {
 	instance_set_occupied(leases->instances[place], leases->table.places[place].n_leases > 0);
+}
+
+static int update_place(struct leases *leases, size_t place)
+{
+	leases_update_use(leases, place);
 	return leases_update_access(leases, place, false);
 }
 

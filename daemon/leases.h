@@ -33,6 +33,7 @@ struct holding {
 	uint32_t told_reason;     /* a hash */
 	bool terminated;          /* while draining: its clients have had SIGTERM */
 	bool orphaned;            /* its holder's connection ended with an earlier supervisor */
+	bool abandoned;           /* its holder ended while no supervisor ran */
 	uint64_t start_ticks;     /* of the holder; 0: none */
 	uint64_t told_generation; /* that the holder knows of, or need not */
 	char why[48];             /* it drains */
@@ -120,6 +121,9 @@ void leases_reclaim(struct leases *leases, size_t index, struct connection *conn
 
 /* Takes up the leases that an earlier supervisor left, when its instances have been. */
 void leases_restore(struct leases *leases);
+/* And when these have been started, so that their clients are known: who ended meanwhile ends now.
+ */
+void leases_settle(struct leases *leases);
 /* The next supervisor is to go on with them: leases_done ends and removes nothing then. */
 void leases_leave(struct leases *leases);
 

@@ -122,8 +122,10 @@ void leases_place_changed(struct leases *leases, struct instance *instance)
 	if (place->failed)
 		refuse_hopeless(leases);
 	leases_dispatch(leases);
-	if (place->failed)
+	if (place->failed) {
 		refuse_impatient(leases);
+		leases_update_use(leases, instance->setup.index);
+	}
 	prepare_again(leases, instance->setup.index);
 	leases_ask_refresh(leases);
 }
@@ -134,6 +136,9 @@ void leases_hold(struct leases *leases, size_t place, bool held)
 	if (held)
 		refuse_hopeless(leases);
 	leases_dispatch(leases);
+	if (held)
+		refuse_impatient(leases);
+	leases_update_use(leases, place);
 	leases_ask_refresh(leases);
 }
 
@@ -208,7 +213,8 @@ void leases_tell_late(struct holding *holding)
 	struct instance *instance = leases_instance_of(holding);
 	struct instance_death unknown = {.what = INSTANCE_LOSS_CONTROL};
 
-	if (holding->told_generation >= instance->fsm.generation)
+	/* Of a fault that settles still all are told together. */
+	if (holding->told_generation + instance->fsm.untold >= instance->fsm.generation)
 		return;
 	(void)text_copy(unknown.reason, sizeof(unknown.reason), "lost while nobody could be told");
 	interrupt(holding, instance->n_deaths > 0 ? instance_last_death(instance) : &unknown);
@@ -322,7 +328,9 @@ void leases_identify(struct leases *leases, const struct instance *instance, pid
 		return;
 	for (length = strlen(path); length > 1 && path[length - 1] == '/'; length--)
 		path[length - 1] = '\0';
-	i = find_below(leases, leases->runtime_directory, path);
+	i = LEASE_NONE;
+	if (procinfo_shares_mounts(pid))
+		i = find_below(leases, leases->runtime_directory, path);
 	if (i == LEASE_NONE)
 		i = find_mounted(leases, pid, path);
 	if (i == LEASE_NONE)

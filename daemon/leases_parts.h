@@ -30,6 +30,8 @@ void leases_let_go(struct holding *holding);
 /* Takes the lease out of the table and everything of it away. */
 void leases_finish(struct holding *holding, const char *message);
 void leases_dispatch(struct leases *leases);
+/* Whether anybody has the place, or is to have it. */
+void leases_update_use(struct leases *leases, size_t place);
 /* Sets who may traverse the directory of the place; anew: whatever was set before. */
 int leases_update_access(struct leases *leases, size_t place, bool anew);
 

@@ -155,7 +155,7 @@ static bool is_holder(const struct holding *holding, pid_t pid)
 	       info.state != 'Z';
 }
 
-/* The process it lives with; when that is gone it ends now. */
+/* The process it lives with. */
 static void find_holder(struct holding *holding)
 {
 	pid_t pid = leases_lease_of(holding)->request.pid;
@@ -165,14 +165,17 @@ static void find_holder(struct holding *holding)
 	    leases_watch_holder(holding, pid, TAKE_FD(pidfd)) == 0)
 		return;
 	(void)safe_close(pidfd);
-	leases_let_end(holding, "its process ended while no supervisor ran");
+	holding->abandoned = true;
+	(void)text_copy(holding->why, sizeof(holding->why),
+			"its process ended while no supervisor ran");
 }
 
 static void go_on(struct holding *holding, bool draining)
 {
+	holding->abandoned = draining;
 	if (draining)
-		leases_let_end(holding, holding->why);
-	else if (leases_lease_of(holding)->request.bind == LEASE_BIND_PROCESS)
+		return;
+	if (leases_lease_of(holding)->request.bind == LEASE_BIND_PROCESS)
 		find_holder(holding);
 	else if (leases_lease_of(holding)->request.bind == LEASE_BIND_CONNECTION)
 		(void)wait_for_holder(holding);
@@ -192,6 +195,7 @@ static void take_up(struct leases *leases, const json_t *content, size_t index)
 		.told_generation = (uint64_t)number(content, "told_generation"),
 	};
 	(void)text_copy(holding->why, sizeof(holding->why), text(content, "why"));
+	instance_outlive(leases->instances[lease->place], holding->told_generation);
 	instance_set_occupied(leases->instances[lease->place], true);
 	leases_log(holding, "goes on");
 	go_on(holding, json_is_true(json_object_get(content, "draining")));
@@ -241,4 +245,23 @@ void leases_restore(struct leases *leases)
 	leases->dispatching = false;
 	(void)text_format(path, sizeof(path), "%s/lease", leases->runtime_directory);
 	rundir_clear_leases(path, is_known, leases);
+}
+
+static size_t find_abandoned(const struct leases *leases)
+{
+	size_t i = lease_first(&leases->table);
+
+	while (i != LEASE_NONE && !leases->holdings[i].abandoned)
+		i = lease_next(&leases->table, i);
+	return i;
+}
+
+void leases_settle(struct leases *leases)
+{
+	size_t i;
+
+	while ((i = find_abandoned(leases)) != LEASE_NONE) {
+		leases->holdings[i].abandoned = false;
+		leases_let_end(&leases->holdings[i], leases->holdings[i].why);
+	}
 }

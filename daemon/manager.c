@@ -18,6 +18,8 @@
  * control daemon to start. */
 #define SCAN_TIMEOUT_FACTOR 3
 #define SOCKET_MODE 0666 /* rights are decided by who asks */
+/* Beyond what instances may take to stop: for their GPUs' compute modes to be given back. */
+#define GIVE_BACK_USEC (5 * USEC_PER_SEC)
 
 /* ---------------------------------------------------------------- what the parts tell */
 
@@ -34,7 +36,7 @@ static void report_status(struct manager *manager)
 
 static void exit_when_stopped(struct manager *manager)
 {
-	if (!manager->stopping)
+	if (!manager->stopping || modes_are_busy(&manager->modes))
 		return;
 	for (size_t i = 0; i < PLACES_MAX; i++)
 		if (manager->instances[i] && manager->instances[i]->fsm.state != INSTANCE_STOPPED)
@@ -55,9 +57,11 @@ static void on_changed(struct instance *instance, void *userdata)
 	const struct instance_fsm *fsm = &instance->fsm;
 	char message[REASON_SIZE + 64];
 
+	modes_instance_changed(&manager->modes, instance);
 	leases_place_changed(&manager->leases, instance);
 	gangs_state_changed(&manager->gangs, instance);
-	operations_instance_changed(&manager->operations, instance);
+	if (!modes_is_pending(&manager->modes, instance))
+		operations_instance_changed(&manager->operations, instance);
 	(void)text_format(message, sizeof(message), "%s%s%s", instance_state_to_string(fsm->state),
 			  fsm->reason[0] ? ": " : "", fsm->reason);
 	events_emit(&manager->events, &(struct event){
@@ -258,10 +262,10 @@ static int add_instance(struct manager *manager, size_t device)
 	return 0;
 }
 
-static bool is_served(const struct manager *manager, const char *name)
+static bool is_served(const struct manager *manager, const char *state_path)
 {
 	for (size_t i = 0; i < PLACES_MAX; i++)
-		if (manager->instances[i] && streq(instance_name(manager->instances[i]), name))
+		if (manager->instances[i] && streq(manager->instances[i]->state_path, state_path))
 			return true;
 	return false;
 }
@@ -269,11 +273,27 @@ static bool is_served(const struct manager *manager, const char *name)
 static bool end_orphan(const char *path, void *userdata)
 {
 	struct manager *manager = userdata;
-	struct instance_record record;
 
-	if (instance_read_record(path, &record) < 0 || !is_served(manager, record.name))
+	if (!is_served(manager, path))
 		instance_end_orphan(path, manager->config.runtime_directory);
 	return true;
+}
+
+/* What was being written when its writer was killed. */
+static bool remove_unfinished(const char *path, void *userdata)
+{
+	(void)userdata;
+	(void)unlink(path);
+	return true;
+}
+
+static void restore_instance(struct instance *instance)
+{
+	int r = instance_restore(instance);
+
+	if (r < 0 && r != -ENOENT)
+		log_warning("%s cannot be used (%s): what runs of %s is not taken up",
+			    instance->state_path, strerror(-r), instance_name(instance));
 }
 
 /* What an earlier supervisor left goes on: instances, gangs, leases. */
@@ -284,7 +304,7 @@ static void restore(struct manager *manager)
 	(void)text_format(directory, sizeof(directory), "%s/state",
 			  manager->config.runtime_directory);
 	for (size_t i = 0; i < manager->n_instances; i++) {
-		(void)instance_restore(manager->instances[i]);
+		restore_instance(manager->instances[i]);
 		/* One that runs goes on as it was started. */
 		manager->leases.table.places[i].multi_user =
 			manager->instances[i]->setup.multi_user;
@@ -292,9 +312,63 @@ static void restore(struct manager *manager)
 	for (size_t i = 0; i < manager->n_instances; i++)
 		manager->leases.table.places[i].held =
 			held_has(&manager->held, instance_name(manager->instances[i]));
+	statefile_each(directory, ".new", remove_unfinished, NULL);
 	gangs_restore(&manager->gangs, directory);
 	statefile_each(directory, INSTANCE_STATE_SUFFIX, end_orphan, manager);
 	leases_restore(&manager->leases);
+}
+
+/* One that an administrator holds goes on only as far as there is something to be emptied; and a
+ * gang that nobody needs any more is taken up only to be ended in order. */
+static void start_instance(size_t place, void *userdata)
+{
+	struct manager *manager = userdata;
+	struct instance *instance = manager->instances[place];
+	const struct lease_place *of = &manager->leases.table.places[place];
+	bool unwanted = of->ending || (of->held && of->n_leases == 0);
+
+	if (!unwanted || instance_control_pid(instance) > 0)
+		instance_start(instance);
+	if (of->held)
+		instance_drain(instance);
+	if (of->ending)
+		instance_stop(instance);
+}
+
+static void on_mode_settled(size_t device, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	operations_instance_changed(&manager->operations, manager->instances[device]);
+	exit_when_stopped(manager);
+}
+
+static int add_modes(struct manager *manager, const struct inventory *all)
+{
+	struct modes_setup setup = {
+		.config = &manager->config,
+		.processes = &manager->processes,
+		.program = manager->smi,
+		.timeout_usec = manager->scan.timeout_usec,
+		.served = &manager->inventory,
+		.present = all,
+		.instances = manager->instances,
+		.leases = &manager->leases,
+		.start = start_instance,
+		.settled = on_mode_settled,
+		.userdata = manager,
+	};
+
+	return modes_init(&manager->modes, &setup);
+}
+
+static void on_gang_gone(void *userdata)
+{
+	struct manager *manager = userdata;
+
+	/* Else when that is settled. */
+	if (!modes_are_busy(&manager->modes))
+		operations_check(&manager->operations);
 }
 
 static int add_gangs(struct manager *manager)
@@ -302,7 +376,7 @@ static int add_gangs(struct manager *manager)
 	struct instance_setup setup = common_setup(manager);
 
 	return gangs_init(&manager->gangs, &manager->leases, manager->instances,
-			  &manager->inventory, &setup);
+			  &manager->inventory, &setup, on_gang_gone);
 }
 
 /* systemd's socket, when it gave us one: that outlives us. */
@@ -358,27 +432,12 @@ static int take_devices(struct manager *manager, const struct inventory *all)
 	return -ENODEV;
 }
 
-/* One that an administrator holds goes on only as far as there is something to be emptied; and a
- * gang that nobody needs any more is taken up only to be ended in order. */
-static void start_instance(struct manager *manager, size_t place)
-{
-	struct instance *instance = manager->instances[place];
-	const struct lease_place *of = &manager->leases.table.places[place];
-	bool unwanted = of->ending || of->held;
-
-	if (!unwanted || instance_control_pid(instance) > 0)
-		instance_start(instance);
-	if (of->held)
-		instance_drain(instance);
-	if (of->ending)
-		instance_stop(instance);
-}
-
 static void start_instances(struct manager *manager)
 {
 	for (size_t i = 0; i < PLACES_MAX; i++)
-		if (manager->instances[i])
-			start_instance(manager, i);
+		if (manager->instances[i] &&
+		    (i >= manager->n_instances || !modes_prepare(&manager->modes, i)))
+			start_instance(i, manager);
 }
 
 static int start_serving(struct manager *manager, const struct inventory *all)
@@ -397,6 +456,8 @@ static int start_serving(struct manager *manager, const struct inventory *all)
 		}
 	}
 	r = add_gangs(manager);
+	if (r >= 0)
+		r = add_modes(manager, all);
 	if (r < 0)
 		return r;
 	restore(manager);
@@ -404,6 +465,7 @@ static int start_serving(struct manager *manager, const struct inventory *all)
 	if (r < 0)
 		return r;
 	start_instances(manager);
+	leases_settle(&manager->leases);
 	service_ready();
 	report_status(manager);
 	return 0;
@@ -477,12 +539,6 @@ static int find_programs(struct manager *manager)
 			    sizeof(manager->smi));
 }
 
-static void warn_of_what_is_not_done(const struct config *config)
-{
-	if (config->compute_mode != CONFIG_COMPUTE_MODE_KEEP)
-		log_warning("compute_mode: this version does not set it; use nvidia-smi -c");
-}
-
 void manager_reload(struct manager *manager)
 {
 	_cleanup_free_ struct config *config = malloc(sizeof(*config));
@@ -508,8 +564,8 @@ void manager_reload(struct manager *manager)
 	for (size_t i = 0; i < PLACES_MAX; i++)
 		if (manager->instances[i])
 			instance_configure(manager->instances[i], &manager->config);
-	log_info("the configuration was read again; directories, programs, devices, max_clients "
-		 "and multi_user take effect at the next start");
+	log_info("the configuration was read again; directories, programs, devices, max_clients, "
+		 "multi_user and compute_mode take effect at the next start");
 }
 
 /* ---------------------------------------------------------------- beginning and end */
@@ -551,7 +607,6 @@ int manager_new(sd_event *event, const struct config *config, const char *config
 	held_load(&manager->held, config->state_directory);
 	operations_init(&manager->operations, event, &manager->leases);
 	make_policy(manager);
-	warn_of_what_is_not_done(config);
 	r = find_programs(manager);
 	if (r < 0)
 		return r;
@@ -596,6 +651,7 @@ struct manager *manager_free(struct manager *manager)
 	operations_done(&manager->operations);
 	leases_done(&manager->leases);
 	gangs_done(&manager->gangs);
+	modes_done(&manager->modes);
 	for (size_t i = 0; i < PLACES_MAX; i++)
 		manager->instances[i] = instance_free(manager->instances[i]);
 	processes_done(&manager->processes);
@@ -630,5 +686,6 @@ void manager_stop(struct manager *manager)
 	for (size_t i = 0; i < PLACES_MAX; i++)
 		if (manager->instances[i])
 			instance_stop(manager->instances[i]);
+	modes_close(&manager->modes, manager->config.timeouts.stop_usec + GIVE_BACK_USEC);
 	exit_when_stopped(manager);
 }

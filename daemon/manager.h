@@ -9,6 +9,7 @@
 
 #include <systemd/sd-event.h>
 
+#include "computemode_instances.h"
 #include "config.h"
 #include "events.h"
 #include "gangs.h"
@@ -37,6 +38,7 @@ struct manager {
 	struct leases leases;
 	struct gangs gangs;
 	struct held held;
+	struct modes modes;
 	struct operations operations;
 	struct events events;
 	struct server server;

@@ -464,7 +464,7 @@ static void drain(struct request *request)
 	if (!instance || !is_holdable(request, instance) || hold(request, instance, true) < 0)
 		return;
 	instance_drain(instance);
-	if (operate.wait_set && instance->fsm.state != INSTANCE_STOPPED &&
+	if (operate.wait_set && !operations_is_drained(&request->manager->operations, instance) &&
 	    operations_be_patient(&request->manager->operations, instance,
 				  (uint64_t)operate.wait_ms * USEC_PER_MSEC) < 0)
 		log_error("cannot set a time for the drain of %s", instance_name(instance));
@@ -479,7 +479,7 @@ static void resume(struct request *request)
 	if (!instance || !is_holdable(request, instance) || hold(request, instance, false) < 0)
 		return;
 	operations_forget(&request->manager->operations, instance);
-	instance_start(instance);
+	modes_resume(&request->manager->modes, instance);
 	connection_reply(request->connection,
 			 json_pack("{s:o}", "instance",
 				   render_instance(&request->manager->leases, instance)),

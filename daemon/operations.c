@@ -14,15 +14,19 @@ static void answer(const struct operations *operations, const struct operation *
 			 continues);
 }
 
+bool operations_is_drained(const struct operations *operations, const struct instance *instance)
+{
+	return instance->fsm.state == INSTANCE_STOPPED &&
+	       operations->leases->table.places[instance->setup.index].gang == LEASE_NONE;
+}
+
 static bool is_done(const struct operations *operations, const struct operation *operation)
 {
 	const struct instance *instance = operation->instance;
 	enum instance_state state = instance->fsm.state;
-	const struct lease_place *place = &operations->leases->table.places[instance->setup.index];
 
 	if (operation->kind == OPERATION_DRAIN)
-		return (state == INSTANCE_STOPPED && place->gang == LEASE_NONE) ||
-		       !instance->fsm.held;
+		return operations_is_drained(operations, instance) || !instance->fsm.held;
 	return state == INSTANCE_READY || state == INSTANCE_FAILED || state == INSTANCE_STOPPED ||
 	       state == INSTANCE_BACKOFF;
 }
@@ -64,13 +68,15 @@ static int on_patience_over(sd_event_source *source, uint64_t usec, void *userda
 	struct patience *patience = userdata;
 	struct instance *instance = patience->instance;
 	struct operations *operations = patience->operations;
+	size_t place = instance->setup.index, gang = operations->leases->table.places[place].gang;
 
 	(void)source;
 	(void)usec;
 	operations_forget(operations, instance);
-	leases_end_all(operations->leases, instance->setup.index,
-		       "its device is drained by an administrator");
+	leases_end_all(operations->leases, place, "its device is drained by an administrator");
 	instance_stop(instance);
+	if (gang != LEASE_NONE && operations->leases->instances[gang])
+		instance_stop(operations->leases->instances[gang]);
 	return 0;
 }
 
@@ -86,17 +92,21 @@ int operations_be_patient(struct operations *operations, struct instance *instan
 					  patience_usec, USEC_PER_MSEC, on_patience_over, patience);
 }
 
-void operations_instance_changed(struct operations *operations, struct instance *instance)
+void operations_check(struct operations *operations)
 {
-	if (instance->fsm.state == INSTANCE_STOPPED && !instance_is_gang(instance))
-		operations_forget(operations, instance);
 	for (size_t i = 0; i < OPERATIONS_MAX; i++) {
 		struct operation *operation = &operations->list[i];
 
-		/* A gang's end may be what the drain of one of its devices waits for. */
 		if (operation->connection && is_done(operations, operation))
 			finish(operations, operation);
 	}
+}
+
+void operations_instance_changed(struct operations *operations, struct instance *instance)
+{
+	if (!instance_is_gang(instance) && operations_is_drained(operations, instance))
+		operations_forget(operations, instance);
+	operations_check(operations);
 }
 
 void operations_connection_ended(struct operations *operations, struct connection *connection)

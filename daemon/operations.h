@@ -44,6 +44,8 @@ void operations_done(struct operations *operations);
  * beginning too. -EUSERS when there are too many. */
 int operations_start(struct operations *operations, enum operation_kind kind,
 		     struct instance *instance, struct connection *connection, bool more);
+/* Is it stopped, and its device in no gang? */
+bool operations_is_drained(const struct operations *operations, const struct instance *instance);
 /* The leases that a drained instance still has after this time are ended, and it is stopped. */
 int operations_be_patient(struct operations *operations, struct instance *instance,
 			  uint64_t patience_usec);
@@ -51,4 +53,6 @@ int operations_be_patient(struct operations *operations, struct instance *instan
 void operations_forget(struct operations *operations, const struct instance *instance);
 
 void operations_instance_changed(struct operations *operations, struct instance *instance);
+/* Answers those that are done now. */
+void operations_check(struct operations *operations);
 void operations_connection_ended(struct operations *operations, struct connection *connection);

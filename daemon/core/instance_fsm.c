@@ -101,13 +101,15 @@ void fsm_enter_ready(struct step *step)
 		fsm_stop_held(step);
 		return;
 	}
-	if (step->fsm->held)
+	if (step->fsm->held) {
 		fsm_set_state(step, INSTANCE_DRAINING, HELD);
-	else
+		step->effects |= INSTANCE_RENEW;
+	} else {
 		fsm_set_state(step, INSTANCE_READY, NULL);
+	}
 	backoff_up(&step->fsm->backoff, step->now_usec);
 	step->fsm->misses = 0;
-	step->fsm->adopted = false;
+	step->fsm->adopted = step->fsm->fault_told = false;
 	fsm_set_deadline(step, check_interval(step));
 }
 
@@ -517,11 +519,13 @@ void instance_fsm_init(struct instance_fsm *fsm, unsigned int phase, uint64_t no
 	};
 }
 
-void instance_fsm_restore(struct instance_fsm *fsm, uint64_t generation, uint64_t restarts)
+void instance_fsm_restore(struct instance_fsm *fsm, uint64_t generation, uint64_t restarts,
+			  bool faulted)
 {
 	assert(fsm->state == INSTANCE_STOPPED);
 	fsm->generation = generation;
 	fsm->restarts = restarts;
+	fsm->fault_told = faulted;
 }
 
 unsigned int instance_fsm_step(struct instance_fsm *fsm, const struct instance_settings *settings,

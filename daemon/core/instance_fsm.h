@@ -85,6 +85,7 @@ enum instance_effect {
 	INSTANCE_TERMINATE_HOLDOUTS = 1 << 11, /* through MPS */
 	INSTANCE_TERM_HOLDOUTS = 1 << 12,
 	INSTANCE_KILL_HOLDOUTS = 1 << 13,
+	INSTANCE_RENEW = 1 << 15, /* for those who are in, while nobody is let in: as OPEN does */
 	INSTANCE_END_SERVERS = 1 << 14, /* ask them to; answered by SERVER_GONE */
 };
 
@@ -105,6 +106,7 @@ struct instance_fsm {
 	bool attached;      /* somebody is, or may be, a client */
 	bool untold;        /* a generation is lost to a fault, and nobody has been told yet */
 	bool server_ending; /* a server is on its way out, and might still get clients */
+	bool fault_told;    /* before it was adopted */
 	bool adopted;       /* starting, but it has been running all the time */
 	bool give_up;       /* fail instead of starting again */
 	bool recycled;      /* being ended by order, to be started again */
@@ -121,8 +123,10 @@ bool instance_fsm_is_forced(const struct instance_fsm *fsm);
 
 /* phase: another one for each instance, so that not all are asked at the same moment. */
 void instance_fsm_init(struct instance_fsm *fsm, unsigned int phase, uint64_t now_usec);
-/* Before its start: goes on from what an earlier run had come to. */
-void instance_fsm_restore(struct instance_fsm *fsm, uint64_t generation, uint64_t restarts);
+/* Before its start: goes on from what an earlier run had come to. faulted: a fault that was told
+ * already may hold it still. */
+void instance_fsm_restore(struct instance_fsm *fsm, uint64_t generation, uint64_t restarts,
+			  bool faulted);
 
 /* reason: for the events that have one, else NULL. Returns instance_effect bits. */
 unsigned int instance_fsm_step(struct instance_fsm *fsm, const struct instance_settings *settings,

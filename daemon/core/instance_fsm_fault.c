@@ -65,8 +65,9 @@ void fsm_on_fault(struct step *step)
 		return;
 	if (fsm->state == INSTANCE_FAULTED && fsm->fault_step == FAULT_SETTLING)
 		return;
-	fsm->generation++;
-	fsm->untold = true;
+	fsm->untold = !fsm->fault_told;
+	fsm->generation += fsm->untold;
+	fsm->fault_told = false;
 	fsm->fault_step = FAULT_SETTLING;
 	fsm->victims_gone = false;
 	fsm->limit_usec = step->now_usec + step->settings->fault_grace_usec;

@@ -273,8 +273,8 @@ static void grant(struct lease_table *table, size_t index, uint64_t now_usec)
 	lease->granted_usec = now_usec;
 }
 
-/* The first of those whose place is prepared. Who has a place that has failed looks for another;
- * of a gang, it is up to the shell to refuse it. */
+/* The first of those whose place is prepared. Who has one that has failed or is held looks for
+ * another; of a gang, it is up to the shell to refuse it. */
 static size_t find_prepared(struct lease_table *table)
 {
 	size_t next;
@@ -285,7 +285,8 @@ static size_t find_prepared(struct lease_table *table)
 		next = lease->next;
 		if (is_prepared(table, lease))
 			return i;
-		if (!table->places[lease->place].failed || lease->place >= DEVICES_MAX)
+		if (lease->place >= DEVICES_MAX ||
+		    (!table->places[lease->place].failed && !table->places[lease->place].held))
 			continue;
 		table->places[lease->place].n_assigned--;
 		vacate(table, i);

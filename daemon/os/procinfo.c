@@ -145,3 +145,13 @@ int procinfo_mounts(pid_t pid, char **ret_text)
 	*ret_text = TAKE_PTR(text);
 	return 0;
 }
+
+bool procinfo_shares_mounts(pid_t pid)
+{
+	struct stat ours, theirs;
+	char path[64];
+
+	(void)text_format(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
+	return stat(path, &theirs) == 0 && stat("/proc/self/ns/mnt", &ours) == 0 &&
+	       ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
+}

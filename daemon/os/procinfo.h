@@ -22,6 +22,9 @@ int procinfo_read(pid_t pid, struct procinfo *ret);
  * has none, -ESRCH, -EACCES, -ENAMETOOLONG. */
 int procinfo_environment(pid_t pid, const char *name, char *ret_value, size_t size);
 
+/* Does it see the same mounts as we do? False when that cannot be known. */
+bool procinfo_shares_mounts(pid_t pid);
+
 #define PROCINFO_MOUNTS_MAX ((size_t)1024 * 1024)
 /* The text of its mountinfo (mounts.h); the caller frees it. -E2BIG past the limit. */
 int procinfo_mounts(pid_t pid, char **ret_text);

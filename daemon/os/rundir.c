@@ -9,6 +9,7 @@
 #include <sys/acl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "text.h"
 #include "util.h"
@@ -18,6 +19,8 @@
 /* Removed in one go: nobody else waits for long while somebody filled a directory. What is left
  * goes with the runtime directory, at the next start or boot. */
 #define ENTRIES_MAX 4096
+#define LOCK_TRIES 50
+#define LOCK_PAUSE_NSEC (10 * 1000 * 1000)
 
 static const struct {
 	const char *name;
@@ -122,14 +125,21 @@ static int try_lock(const char *path, int *ret_fd)
 	return 0;
 }
 
+/* A supervisor that was just killed may have been about to start a program: that child has the lock
+ * until then. So it is waited for, a moment only, before the event loop runs. */
 static int take_lock(const char *path, int *ret_fd)
 {
+	const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NSEC};
 	int r;
 
-	do {
+	for (int i = 0; i < LOCK_TRIES; i++) {
 		r = try_lock(path, ret_fd);
-	} while (r == LOCK_IS_STALE);
-	return r;
+		if (r == -EBUSY)
+			(void)nanosleep(&pause, NULL);
+		else if (r != LOCK_IS_STALE)
+			return r;
+	}
+	return -EBUSY;
 }
 
 int rundir_open(struct rundir *rundir, const char *path, char *ret_path, size_t size)
@@ -284,6 +294,17 @@ int rundir_make_lease(const char *directory, const char *pipe_directory, uid_t u
 	return r;
 }
 
+/* Then there is nothing to do; and rename(2) leaves both names of one file as they are. */
+static bool is_linked(const char *pipe_directory, const char *path)
+{
+	struct stat socket_stat, link_stat;
+	char socket[PATH_MAX];
+
+	(void)text_format(socket, sizeof(socket), "%s/control", pipe_directory);
+	return lstat(socket, &socket_stat) == 0 && lstat(path, &link_stat) == 0 &&
+	       socket_stat.st_ino == link_stat.st_ino && socket_stat.st_dev == link_stat.st_dev;
+}
+
 int rundir_renew_lease(const char *directory, const char *pipe_directory)
 {
 	char path[PATH_MAX], fresh[PATH_MAX];
@@ -292,6 +313,8 @@ int rundir_renew_lease(const char *directory, const char *pipe_directory)
 	(void)text_format(path, sizeof(path), "%s/control", directory);
 	(void)text_format(fresh, sizeof(fresh), "%s/.control", directory);
 	(void)unlink(fresh);
+	if (is_linked(pipe_directory, path))
+		return 0;
 	r = link_control(pipe_directory, fresh);
 	if (r < 0)
 		return r;
