@@ -55,16 +55,6 @@ refused() {
 	diff "$WORK/wanted" <(grep -vE '^(PWD|OLDPWD|SHLVL|_)=' "$WORK/env" | sort)
 }
 
-@test "case 6: CUDA_VISIBLE_DEVICES is the leased GPU's UUID, whatever it was" {
-	gpus 2
-	start_supervisor
-	ENVIRONMENT+=(CUDA_VISIBLE_DEVICES=2)
-	run -0 ctl lease --gpu 1 -- sh -c 'echo "$CUDA_VISIBLE_DEVICES"'
-	[[ $output == "$GPU1" ]]
-	run -0 ctl lease --gpu 1 -- cuda-client init
-	[[ $output == "mps server="*" device=$GPU1" ]]
-}
-
 @test "-t and -m: the variables; with -c, -x and --name all are listed" {
 	start_supervisor
 	background job mpsctl lease -t 25 -m 512M -c 3 -x --name 'my job' -- sh -c 'env; exec sleep 600'
@@ -546,28 +536,6 @@ shell_lease() {
 	kill -KILL "$PID"
 	eventually 2 n_leases 1
 	run -0 ctl lease -w 5 -- true
-}
-
-@test "case 39: a second user is told why it waits, and is granted after the first" {
-	need_root
-	start_supervisor
-	AS=1000 hold_attached first
-	start=$(now_ms)
-	AS=1001 background second mpsctl lease --name second -- cuda-client init
-	second=$PID
-	eventually 5 says "$WORK/second.err" '1000'
-	echo "told after $(($(now_ms) - start)) ms: $(<"$WORK/second.err")"
-	(($(now_ms) - start < 1000))
-	queued second
-	leases_json '.leases[] | select(.name == "second") | .position == 1 and (.reason | test("1000"))'
-	AS=1001 run -125 --separate-stderr ctl lease --no-wait -- true
-	[[ $stderr == *1000* ]]
-	AS=1001 run -1 ctl lease --no-wait
-	# The same user gets in meanwhile only in its turn, which is behind the second.
-	AS=1000 run -125 ctl lease -q -w 0.2 -- true
-	kill -TERM "${STARTED[0]}"
-	exits_with 0 "$second"
-	says "$WORK/second.out" '^mps server='
 }
 
 @test "multi_user: several users at a time in one server" {

@@ -6,6 +6,7 @@
 #   MPS_BUILD      build directory with mps-supervisord, mpsctl, rawsock
 #   STANDIN_DIR    directory of the stand-ins (MPS_BUILD/standin)
 #   MPS_REAL_DIR   directory of NVIDIA's real 535 programs
+#   LOG_LINES      how much of the supervisor's log a failed test shows (60)
 #
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # variables are for the tests
@@ -16,8 +17,10 @@ bats_require_minimum_version 1.5.0
 
 GPU0=GPU-aaaaaaaa-0000-0000-0000-000000000000
 GPU1=GPU-bbbbbbbb-1111-1111-1111-111111111111
+GPU2=GPU-cccccccc-2222-2222-2222-222222222222
+GPU3=GPU-dddddddd-3333-3333-3333-333333333333
 
-# What every test begins with: WORK, and in it bin/ with N (1) stand-in GPUs.
+# What every test begins with: WORK, and in it bin/ with N (1, at most 4) stand-in GPUs.
 prepare() {
 	local root=$BATS_TEST_DIRNAME/../..
 	BUILD=$(realpath -m "${MPS_BUILD:-$root/build}")
@@ -50,7 +53,7 @@ clean_up() {
 	fi
 	if [[ -z ${BATS_TEST_COMPLETED:-} ]] || ((rc != 0)); then
 		echo "--- the supervisor said:"
-		tail -n 60 "$LOG"
+		tail -n "${LOG_LINES:-60}" "$LOG"
 	fi
 	kill_ours
 	rm -rf "$WORK"
@@ -59,7 +62,7 @@ clean_up() {
 
 gpus() {
 	local i
-	local -a uuids=("$GPU0" "$GPU1")
+	local -a uuids=("$GPU0" "$GPU1" "$GPU2" "$GPU3")
 	: >"$BIN/standin.gpus"
 	for ((i = 0; i < $1; i++)); do
 		echo "$i, ${uuids[i]}, 00000000:00:0$((6 + i)).0, NVIDIA H200, Default, Disabled, Enabled, 143771" \
@@ -70,6 +73,39 @@ gpus() {
 # configure LINE…: the configuration file, with directories below WORK.
 configure() {
 	printf '%s\n' "runtime_directory = \"$RUN\";" "state_directory = \"$WORK/state\";" "$@" >"$CONF"
+}
+
+# quick [NAME=VALUE…]: a configuration with short times; other names are options of their own.
+quick() {
+	local setting name
+	local -a options=() timeouts=()
+	local -A v=([start]=5.0 [query]=0.5 [stop]=2.0 [fault_grace]=30.0 [interval]=0.2 [idle_interval]=0.2
+		[misses]=2 [wedge_grace]=60.0 [backoff_min]=0.05 [limit]=5 [window]=60.0 [failed_retry]=600.0 [prestart]=true)
+	[[ -z ${REAL:-} ]] || v[prestart]=false
+	for setting; do
+		name=${setting%%=*}
+		case $name in
+		attach_grace | straggler_grace) timeouts+=("$name = ${setting#*=};") ;;
+		*) [[ -n ${v[$name]:-} ]] || options+=("$name = ${setting#*=};") ;;
+		esac
+		v[$name]=${setting#*=}
+	done
+	configure "prestart = ${v[prestart]};" \
+		"timeouts = { start = ${v[start]}; query = ${v[query]}; stop = ${v[stop]}; fault_grace = ${v[fault_grace]}; ${timeouts[*]} };" \
+		"health = { interval = ${v[interval]}; idle_interval = ${v[idle_interval]}; misses = ${v[misses]}; wedge_grace = ${v[wedge_grace]}; };" \
+		"restart = { backoff_min = ${v[backoff_min]}; limit = ${v[limit]}; window = ${v[window]}; failed_retry = ${v[failed_retry]}; };" \
+		"${options[@]}"
+}
+
+# real [NAME=VALUE…]: from here on NVIDIA's own daemon.
+real() {
+	[[ -x $REAL_DIR/nvidia-cuda-mps-control ]] ||
+		skip "no real control daemon in $REAL_DIR (tools/fetch-nvidia-mps)"
+	cp "$REAL_DIR"/nvidia-cuda-mps-{control,server} "$BIN/"
+	REAL=yes
+	PROBE='echo get_default_active_thread_percentage | nvidia-cuda-mps-control'
+	ANSWER='^100\.0$'
+	quick "$@"
 }
 
 # knobs LINE…: of the stand-ins, replaced at once.
@@ -212,6 +248,15 @@ status_json() {
 	ctl status --json 2>/dev/null | jq -er "$@"
 }
 
+# A filter that must say true: jq 1.6 is content with no input at all.
+status_is() {
+	[[ $(status_json "$@") == true ]]
+}
+
+counter() {
+	status_json ".counters.$1"
+}
+
 all_ready() {
 	status_json '.instances | length > 0 and all(.state == "ready")' >/dev/null
 }
@@ -233,6 +278,11 @@ has_server() {
 	server_pid "$@" >/dev/null
 }
 
+# n_clients N [INDEX]: as MPS reports them.
+n_clients() {
+	[[ $(status_json ".instances[${2:-0}].clients | length") == "$1" ]]
+}
+
 generation() {
 	status_json ".instances[${1:-0}].generation"
 }
@@ -245,6 +295,15 @@ generation_is() {
 # then LeakSanitizer does.
 memory_is_real() {
 	! grep -q __asan_init "$BIN/mps-supervisord"
+}
+
+# The lines of the first control daemon in the knob's dump, without other processes'.
+control_dump() {
+	awk '/^== / { show = $2 == "control" && !seen++; next } show' "$WORK/dump"
+}
+
+dumped() {
+	[[ -s $WORK/dump ]] && control_dump | grep -q '^fd 2 '
 }
 
 log_says() {
@@ -309,6 +368,10 @@ leases_json() {
 	ctl leases --json | jq -er "$@"
 }
 
+leases_are() {
+	[[ $(leases_json "$@") == true ]]
+}
+
 # n_leases N [STATE]
 n_leases() {
 	[[ $(leases_json "[.leases[] | select(.state == \"${2:-granted}\")] | length") == "$1" ]]
@@ -321,6 +384,10 @@ no_leases() {
 # lease_id NAME: of the lease that was taken with --name.
 lease_id() {
 	leases_json --arg name "$1" '.leases[] | select(.name == $name) | .id'
+}
+
+directory_of() {
+	leases_json --arg name "$1" '.leases[] | select(.name == $name) | .pipe_directory'
 }
 
 # hold NAME [OPTION…]: a job that holds a lease of that name until it is killed; PID is its pid.
@@ -383,6 +450,11 @@ answers() {
 
 answered() {
 	answers "$@" >/dev/null
+}
+
+# said NAME FILTER…: over its answers, and must say true.
+said() {
+	[[ $(answers "$@") == true ]]
 }
 
 # The fields of a type of the interface: "name: type, name: type".

@@ -16,50 +16,6 @@ teardown() {
 	clean_up
 }
 
-all_done() {
-	[[ $(cat "$WORK"/job*.out | grep -c '^done$') == 40 ]]
-}
-
-monitoring() {
-	ctl lease -- true && [[ -s $WORK/monitor.out ]]
-}
-
-@test "case 37: cap 4, 40 requesters: never more than 4, all served, in order" {
-	local i
-	configure 'max_clients = 4;'
-	start_supervisor
-	background monitor mpsctl monitor --json
-	eventually 5 monitoring
-	eventually 5 no_leases
-	# Each sees, when it has its lease, all the leases there are.
-	cat >"$WORK/job" <<-'END'
-		mpsctl leases --json >"$1"
-		read -rt "0.0$2" <> <(:)
-		echo done
-	END
-	for i in {1..40}; do
-		background "job$i" mpsctl lease -q -- bash "$WORK/job" "$WORK/seen.$i" "$((RANDOM % 9 + 1))"
-	done
-	eventually 40 all_done
-	for i in "${STARTED[@]:1}"; do
-		exits_with 0 "$i"
-	done
-	eventually 5 no_leases
-	# Never more than four, as the jobs saw it,
-	jq -se 'all(.[]; [.leases[] | select(.state == "granted")] | length <= 4 and length >= 1)' "$WORK"/seen.*
-	# and as it happened, one event after the other.
-	# (Of the lease that showed that the monitor listens it may have seen the end alone.)
-	jq -se 'map(select(.lease != null)) | (map(select(.kind == "lease-granted") | .lease)) as $known
-		| map(select(.lease as $l | $known | index($l))) | reduce .[] as $e ({now: 0, most: 0};
-			if $e.kind == "lease-granted" then .now += 1
-			elif $e.kind == "lease-ended" then .now -= 1 else . end
-			| .most = ([.most, .now] | max))
-		| debug | .now == 0 and .most == 4' "$WORK/monitor.out"
-	# First come, first served: by when it was asked for, grants are in order.
-	jq -se '[.[].leases[] | select(.state == "granted") | {id, requested_usec, granted_usec}] | unique_by(.id)
-		| length == 40 and ([sort_by(.requested_usec)[].granted_usec] | . == sort)' "$WORK"/seen.*
-}
-
 @test "--no-wait with all places taken: full, with the numbers" {
 	configure 'max_clients = 4;'
 	start_supervisor

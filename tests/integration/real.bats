@@ -106,16 +106,22 @@ kill_control() {
 	done
 }
 
-@test "the supervisor with the real daemon is killed and started again" {
+@test "case 27: the supervisor is killed and started again: the same real daemon, the same lease" {
 	start_supervisor
-	old=$(control_pid)
+	hold first --gpu 0
+	old=$(control_pid) directory=$(directory_of first)
 	kill -KILL "$SUPERVISOR"
 	eventually 2 gone "$SUPERVISOR"
 	wait "$SUPERVISOR" || true
 	start_supervisor
-	eventually 5 gone "$old"
-	run -0 ctl lease --gpu 0 -- sh -c "$DEFAULT"
-	[[ $output == 100.0 ]]
+	[[ $(control_pid) == "$old" && $(generation) == 1 ]]
+	granted first
+	for path in "$directory" "$(ctl lease --gpu 0 --pid $$ --format path)"; do
+		run -0 with env CUDA_MPS_PIPE_DIRECTORY="$path" sh -c "$DEFAULT"
+		[[ $output == 100.0 ]]
+	done
+	ctl release "$(lease_id first)"
+	run ! test -e "$directory"
 }
 
 @test "the longest directories are ones that the real daemon can use" {

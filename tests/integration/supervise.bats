@@ -21,37 +21,6 @@ teardown() {
 
 # ---------------------------------------------------------------- starting
 
-# The lines of the first control daemon in the dump, without other processes'.
-control_dump() {
-	awk '/^== / { show = $2 == "control" && !seen++; next } show' "$WORK/dump"
-}
-
-dumped() {
-	[[ -s $WORK/dump ]] && control_dump | grep -q '^fd 2 '
-}
-
-@test "case 5: the control daemon's environment is the supervisor's choice" {
-	knobs "dump=$WORK/dump"
-	EXTRA=(env CUDA_VISIBLE_DEVICES=7 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=5 CUDA_DEVICE_ORDER=FASTEST_FIRST
-		CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps CUDA_MPS_LOG_DIRECTORY=/tmp CUDA_LAUNCH_BLOCKING=1
-		LD_PRELOAD= SECRET=1)
-	start_supervisor
-	eventually 2 dumped
-	control_dump
-	directory=$(find "$RUN/instance" -mindepth 1 -maxdepth 1)
-	[[ $(control_dump | grep '^env CUDA_' | sort) == "env CUDA_MPS_LOG_DIRECTORY=$directory
-env CUDA_MPS_PIPE_DIRECTORY=$directory
-env CUDA_VISIBLE_DEVICES=$GPU0" ]]
-	[[ $(control_dump | grep -c '^env [^C]') == "$(control_dump | grep -c '^env PATH=')" ]]
-	[[ $(control_dump | grep '^argv') == *"argv -f" ]]
-	[[ $(control_dump | grep '^fd 0 ') == "fd 0 /dev/null" ]]
-	[[ $(control_dump | sed -n 's/^fd 1 //p') == "$RUN/state/"* ]]
-	# The server of a lease has the same device.
-	ctl lease -- cuda-client init
-	[[ $(awk '/^== / { show = $2 == "server" } show && /^env CUDA_VISIBLE_DEVICES/' "$WORK/dump") == \
-		"env CUDA_VISIBLE_DEVICES=$GPU0" ]]
-}
-
 @test "descriptors that the supervisor was started with do not reach its daemons" {
 	knobs "dump=$WORK/dump"
 	: >"$WORK/leaked"
@@ -61,15 +30,6 @@ env CUDA_VISIBLE_DEVICES=$GPU0" ]]
 	eventually 2 dumped
 	control_dump | grep '^fd'
 	run ! says "$WORK/dump" "^fd .* $WORK/leaked$"
-}
-
-@test "case 2: MPS's default directories are not touched" {
-	before=$(stat -c '%n %i %Y' /tmp/nvidia-mps /run/nvidia-mps /var/log/nvidia-mps 2>&1 || true)
-	gpus 2
-	start_supervisor
-	ctl lease -- cuda-client init
-	stop_supervisor
-	[[ $(stat -c '%n %i %Y' /tmp/nvidia-mps /run/nvidia-mps /var/log/nvidia-mps 2>&1 || true) == "$before" ]]
 }
 
 @test "one instance for each device, each with a daemon of its own" {
@@ -393,28 +353,31 @@ no_zombies() {
 	run ! says "$WORK/first.err" .
 }
 
-@test "the supervisor is killed: the next one ends its daemon and starts anew" {
+@test "case 27: the supervisor is killed: the next one takes over the daemon, its server and the lease" {
 	start_supervisor
-	hold first
-	old=$(control_pid) directory=$(leases_json '.leases[0].pipe_directory')
+	hold_attached first
+	first=$PID
+	old=$(control_pid) server=$(server_pid) directory=$(directory_of first) id=$(lease_id first)
 	kill -KILL "$SUPERVISOR"
 	eventually 2 gone "$SUPERVISOR"
 	wait "$SUPERVISOR" || true
 	run ! gone "$old"
 	start_supervisor
-	eventually 5 gone "$old"
-	[[ $(control_pid) != "$old" ]]
-	[[ ! -e $directory ]]
+	[[ $(control_pid) == "$old" && $(server_pid) == "$server" && $(generation) == 1 ]]
+	granted first
+	[[ $(lease_id first) == "$id" && $(directory_of first) == "$directory" ]]
+	leases_are --argjson pid "$first" '.leases[0] | .pid == $pid and .attached == [$pid]'
+	run ! gone "$first"
+	run ! says "$WORK/first.out" error
 	run -0 ctl lease -- cuda-client init
-	[[ $output == "mps server=$(server_pid) "* ]]
-}
-
-# stops_in_order SIGNAL SECONDS
-stops_in_order() {
-	local start
-	start=$(now_ms)
-	stop_supervisor "$1" "$2"
-	echo "stopped after $(($(now_ms) - start)) ms"
+	[[ $output == "mps server=$server "* ]]
+	# It is watched as before.
+	kill -TERM "$first"
+	eventually 2 no_leases
+	kill -KILL "$old"
+	eventually 10 generation_is 2
+	run -0 ctl lease --wait 5 -- cuda-client init
+	[[ $output == "mps server="* ]]
 }
 
 @test "SIGTERM and SIGINT: holders are told, waiters refused, nothing is left" {
