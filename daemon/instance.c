@@ -54,6 +54,18 @@ static void describe_death(struct instance *instance, struct instance_death *dea
 			  ordered ? 0 : INSTANCE_LINE_SIZE, words);
 }
 
+/* What was ordered, and harms nobody. */
+static void report_end(struct instance *instance, pid_t pid, int status)
+{
+	struct journal_context context = instance_context(instance, NULL, pid);
+	char how[64];
+
+	process_describe_exit(status, how, sizeof(how));
+	journal_log(LOG_INFO, &context, "control daemon %d %s", pid, how);
+	instance_clients_forget(instance, 0);
+	instance_dispatch(instance, INSTANCE_EVENT_DIED, "");
+}
+
 void instance_daemon_ended(struct process *process, int status, void *userdata)
 {
 	struct instance *instance = userdata;
@@ -62,6 +74,10 @@ void instance_daemon_ended(struct process *process, int status, void *userdata)
 	struct instance_death *death;
 
 	output_drain(&instance->output);
+	if (instance_fsm_is_harmless(&instance->fsm)) {
+		report_end(instance, process->pid, status);
+		return;
+	}
 	instance->setup.stats->control_deaths++;
 	death = instance_death_add(instance, instance->fsm.wedged ? INSTANCE_LOSS_WEDGE
 								  : INSTANCE_LOSS_CONTROL);

@@ -6,24 +6,22 @@
 
 #include "conffile.h"
 #include "journal.h"
+#include "manager_parts.h"
 #include "methods.h"
 #include "service.h"
 #include "spawn.h"
-#include "statefile.h"
 #include "text.h"
-#include "usock.h"
 #include "util.h"
 
 /* Without persistence mode nvidia-smi takes seconds for each GPU, so it gets more time than a
  * control daemon to start. */
 #define SCAN_TIMEOUT_FACTOR 3
-#define SOCKET_MODE 0666 /* rights are decided by who asks */
 /* Beyond what instances may take to stop: for their GPUs' compute modes to be given back. */
 #define GIVE_BACK_USEC (5 * USEC_PER_SEC)
 
 /* ---------------------------------------------------------------- what the parts tell */
 
-static void report_status(struct manager *manager)
+void manager_report_status(struct manager *manager)
 {
 	size_t n_ready = 0;
 
@@ -34,7 +32,7 @@ static void report_status(struct manager *manager)
 		       manager->leases.table.n_queued);
 }
 
-static void exit_when_stopped(struct manager *manager)
+void manager_exit_when_stopped(struct manager *manager)
 {
 	if (!manager->stopping || modes_are_busy(&manager->modes))
 		return;
@@ -71,8 +69,8 @@ static void on_changed(struct instance *instance, void *userdata)
 					      .generation = fsm->generation,
 					      .message = message,
 				      });
-	report_status(manager);
-	exit_when_stopped(manager);
+	manager_report_status(manager);
+	manager_exit_when_stopped(manager);
 }
 
 static void on_interrupted(struct instance *instance, struct instance_death *death, void *userdata)
@@ -120,7 +118,7 @@ static bool on_describe(struct instance *instance, const char *id, uint32_t *ret
 	return true;
 }
 
-static const struct instance_handlers instance_handlers = {
+const struct instance_handlers manager_instance_handlers = {
 	.opening = on_opening,
 	.changed = on_changed,
 	.interrupted = on_interrupted,
@@ -167,321 +165,10 @@ static void on_connection_ended(struct connection *connection, void *userdata)
 	leases_connection_ended(&manager->leases, connection);
 }
 
-static const struct server_handlers server_handlers = {
+const struct server_handlers manager_server_handlers = {
 	.call = on_call,
 	.ended = on_connection_ended,
 };
-
-/* ---------------------------------------------------------------- devices and instances */
-
-/* The configured devices: those that a selector names, less those that a "!selector" does. */
-static int choose_devices(const struct config *config, const struct inventory *all,
-			  struct device_set *ret)
-{
-	struct device_set chosen = {};
-
-	for (size_t i = 0; i < config->devices.n; i++) {
-		const char *selector = config->devices.items[i];
-		bool leave_out = selector[0] == '!';
-		struct device_set named = {};
-		int r = inventory_select(all, selector + leave_out, &named);
-
-		if (r != 0 && !(leave_out && r == INVENTORY_NO_MATCH) && !streq(selector, "all")) {
-			log_error("devices: \"%s\" names %s (see nvidia-smi -L)", selector,
-				  r == INVENTORY_AMBIGUOUS
-					  ? "several devices; give more of the UUID"
-					  : "no device of this machine");
-			return -ENODEV;
-		}
-		for (size_t w = 0; w < ELEMENTSOF(chosen.words); w++)
-			chosen.words[w] = leave_out ? chosen.words[w] & ~named.words[w]
-						    : chosen.words[w] | named.words[w];
-	}
-	*ret = chosen;
-	return 0;
-}
-
-/* The exceptions that are made for a device: the last one that sets something wins. */
-static void apply_exceptions(const struct manager *manager, size_t device, int *max_clients,
-			     bool *multi_user)
-{
-	const struct config *config = &manager->config;
-
-	for (size_t i = 0; i < config->n_gpus; i++) {
-		const struct config_gpu *gpu = &config->gpus[i];
-		struct device_set named = {};
-
-		if (inventory_select(&manager->inventory, gpu->match, &named) != 0 ||
-		    !device_set_has(&named, device))
-			continue;
-		if (gpu->max_clients > 0)
-			*max_clients = gpu->max_clients;
-		if (gpu->multi_user_set)
-			*multi_user = gpu->multi_user;
-	}
-}
-
-static struct instance_setup common_setup(struct manager *manager)
-{
-	return (struct instance_setup){
-		.config = &manager->config,
-		.runtime_directory = manager->config.runtime_directory,
-		.program = manager->program,
-		.processes = &manager->processes,
-		.stats = &manager->stats,
-		.handlers = &instance_handlers,
-		.userdata = manager,
-	};
-}
-
-static int add_instance(struct manager *manager, size_t device)
-{
-	const struct device *of = &manager->inventory.devices[device];
-	struct instance_setup setup = common_setup(manager);
-	int max_clients = manager->config.max_clients, r;
-	struct lease_place place;
-
-	setup.multi_user = manager->config.multi_user;
-	apply_exceptions(manager, device, &max_clients, &setup.multi_user);
-	setup.index = device;
-	setup.name = of->uuid;
-	setup.devices[0] = of;
-	setup.n_devices = 1;
-	r = instance_new(&setup, &manager->instances[device]);
-	if (r < 0)
-		return r;
-	place = (struct lease_place){
-		.multi_user = setup.multi_user,
-		.mig = of->mig,
-		.max_clients = max_clients,
-		.memory_bytes = of->memory_bytes,
-	};
-	(void)text_copy(place.closed_reason, sizeof(place.closed_reason), "starting");
-	lease_add_place(&manager->leases.table, &place);
-	manager->n_instances++;
-	return 0;
-}
-
-static bool is_served(const struct manager *manager, const char *state_path)
-{
-	for (size_t i = 0; i < PLACES_MAX; i++)
-		if (manager->instances[i] && streq(manager->instances[i]->state_path, state_path))
-			return true;
-	return false;
-}
-
-static bool end_orphan(const char *path, void *userdata)
-{
-	struct manager *manager = userdata;
-
-	if (!is_served(manager, path))
-		instance_end_orphan(path, manager->config.runtime_directory);
-	return true;
-}
-
-/* What was being written when its writer was killed. */
-static bool remove_unfinished(const char *path, void *userdata)
-{
-	(void)userdata;
-	(void)unlink(path);
-	return true;
-}
-
-static void restore_instance(struct instance *instance)
-{
-	int r = instance_restore(instance);
-
-	if (r < 0 && r != -ENOENT)
-		log_warning("%s cannot be used (%s): what runs of %s is not taken up",
-			    instance->state_path, strerror(-r), instance_name(instance));
-}
-
-/* What an earlier supervisor left goes on: instances, gangs, leases. */
-static void restore(struct manager *manager)
-{
-	char directory[PIPE_DIRECTORY_MAX + 16];
-
-	(void)text_format(directory, sizeof(directory), "%s/state",
-			  manager->config.runtime_directory);
-	for (size_t i = 0; i < manager->n_instances; i++) {
-		restore_instance(manager->instances[i]);
-		/* One that runs goes on as it was started. */
-		manager->leases.table.places[i].multi_user =
-			manager->instances[i]->setup.multi_user;
-	}
-	for (size_t i = 0; i < manager->n_instances; i++)
-		manager->leases.table.places[i].held =
-			held_has(&manager->held, instance_name(manager->instances[i]));
-	statefile_each(directory, ".new", remove_unfinished, NULL);
-	gangs_restore(&manager->gangs, directory);
-	statefile_each(directory, INSTANCE_STATE_SUFFIX, end_orphan, manager);
-	leases_restore(&manager->leases);
-}
-
-/* One that an administrator holds goes on only as far as there is something to be emptied; and a
- * gang that nobody needs any more is taken up only to be ended in order. */
-static void start_instance(size_t place, void *userdata)
-{
-	struct manager *manager = userdata;
-	struct instance *instance = manager->instances[place];
-	const struct lease_place *of = &manager->leases.table.places[place];
-	bool unwanted = of->ending || (of->held && of->n_leases == 0);
-
-	if (!unwanted || instance_control_pid(instance) > 0)
-		instance_start(instance);
-	if (of->held)
-		instance_drain(instance);
-	if (of->ending)
-		instance_stop(instance);
-}
-
-static void on_mode_settled(size_t device, void *userdata)
-{
-	struct manager *manager = userdata;
-
-	operations_instance_changed(&manager->operations, manager->instances[device]);
-	exit_when_stopped(manager);
-}
-
-static int add_modes(struct manager *manager, const struct inventory *all)
-{
-	struct modes_setup setup = {
-		.config = &manager->config,
-		.processes = &manager->processes,
-		.program = manager->smi,
-		.timeout_usec = manager->scan.timeout_usec,
-		.served = &manager->inventory,
-		.present = all,
-		.instances = manager->instances,
-		.leases = &manager->leases,
-		.start = start_instance,
-		.settled = on_mode_settled,
-		.userdata = manager,
-	};
-
-	return modes_init(&manager->modes, &setup);
-}
-
-static void on_gang_gone(void *userdata)
-{
-	struct manager *manager = userdata;
-
-	/* Else when that is settled. */
-	if (!modes_are_busy(&manager->modes))
-		operations_check(&manager->operations);
-}
-
-static int add_gangs(struct manager *manager)
-{
-	struct instance_setup setup = common_setup(manager);
-
-	return gangs_init(&manager->gangs, &manager->leases, manager->instances,
-			  &manager->inventory, &setup, on_gang_gone);
-}
-
-/* systemd's socket, when it gave us one: that outlives us. */
-static int get_socket(struct manager *manager, int *ret_fd)
-{
-	char path[PIPE_DIRECTORY_MAX + 16];
-	int r;
-
-	if (service_take_socket(ret_fd))
-		return 0;
-	(void)text_format(path, sizeof(path), "%s/socket", manager->config.runtime_directory);
-	r = usock_listen(path, SOCKET_MODE, ret_fd);
-	if (r < 0)
-		log_error("cannot listen at %s: %s", path, strerror(-r));
-	manager->own_socket = r == 0;
-	return r;
-}
-
-static int listen_to_clients(struct manager *manager)
-{
-	int fd, r;
-
-	r = get_socket(manager, &fd);
-	if (r < 0)
-		return r;
-	r = server_init(&manager->server, manager->event, fd, &server_handlers, manager,
-			&manager->stats);
-	if (r < 0) {
-		log_error("cannot serve the socket: %s", strerror(-r));
-		return r;
-	}
-	manager->listening = true;
-	return 0;
-}
-
-static int take_devices(struct manager *manager, const struct inventory *all)
-{
-	struct device_set chosen;
-	int r;
-
-	r = choose_devices(&manager->config, all, &chosen);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < all->n_devices; i++)
-		if (device_set_has(&chosen, i))
-			manager->inventory.devices[manager->inventory.n_devices++] =
-				all->devices[i];
-	if (manager->inventory.n_devices > 0)
-		return 0;
-	log_error("no device to serve: %s lists %zu, and `devices` in the configuration leaves "
-		  "none; is the driver loaded (nvidia-smi -L)?",
-		  manager->smi, all->n_devices);
-	return -ENODEV;
-}
-
-static void start_instances(struct manager *manager)
-{
-	for (size_t i = 0; i < PLACES_MAX; i++)
-		if (manager->instances[i] &&
-		    (i >= manager->n_instances || !modes_prepare(&manager->modes, i)))
-			start_instance(i, manager);
-}
-
-static int start_serving(struct manager *manager, const struct inventory *all)
-{
-	int r;
-
-	r = take_devices(manager, all);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < manager->inventory.n_devices; i++) {
-		r = add_instance(manager, i);
-		if (r < 0) {
-			log_error("cannot set up an instance for %s: %s",
-				  manager->inventory.devices[i].uuid, strerror(-r));
-			return r;
-		}
-	}
-	r = add_gangs(manager);
-	if (r >= 0)
-		r = add_modes(manager, all);
-	if (r < 0)
-		return r;
-	restore(manager);
-	r = listen_to_clients(manager);
-	if (r < 0)
-		return r;
-	start_instances(manager);
-	leases_settle(&manager->leases);
-	service_ready();
-	report_status(manager);
-	return 0;
-}
-
-static void on_scanned(int r, const struct inventory *inventory, const char *reason, void *userdata)
-{
-	struct manager *manager = userdata;
-
-	if (r < 0)
-		log_error("cannot list the devices: %s", reason);
-	else if (!manager->stopping)
-		r = start_serving(manager, inventory);
-	if (r < 0)
-		(void)sd_event_exit(manager->event, r);
-}
 
 /* ---------------------------------------------------------------- configuration */
 
@@ -569,6 +256,18 @@ void manager_reload(struct manager *manager)
 }
 
 /* ---------------------------------------------------------------- beginning and end */
+
+static void on_scanned(int r, const struct inventory *inventory, const char *reason, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	if (r < 0)
+		log_error("cannot list the devices: %s", reason);
+	else if (!manager->stopping)
+		r = manager_serve(manager, inventory);
+	if (r < 0)
+		(void)sd_event_exit(manager->event, r);
+}
 
 static void manager_freep(struct manager **manager)
 {
@@ -687,5 +386,5 @@ void manager_stop(struct manager *manager)
 		if (manager->instances[i])
 			instance_stop(manager->instances[i]);
 	modes_close(&manager->modes, manager->config.timeouts.stop_usec + GIVE_BACK_USEC);
-	exit_when_stopped(manager);
+	manager_exit_when_stopped(manager);
 }

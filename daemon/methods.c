@@ -3,9 +3,7 @@
 
 #include <fcntl.h>
 
-#include "journal.h"
-#include "manager.h"
-#include "parameters.h"
+#include "methods_parts.h"
 #include "process.h"
 #include "procinfo.h"
 #include "proto.h"
@@ -15,39 +13,33 @@
 
 #define MEBIBYTE (INT64_C(1) << 20)
 
-struct request {
-	struct manager *manager;
-	struct connection *connection;
-	const struct varlink_call *call;
-	struct principal who;
-};
-
-static void fail(struct request *request, const char *error, json_t *parameters)
+void methods_fail(struct request *request, const char *error, json_t *parameters)
 {
 	connection_error(request->connection, error, parameters);
 }
 
-static void fail_invalid(struct request *request, const char *field, const char *reason)
+void methods_fail_invalid(struct request *request, const char *field, const char *reason)
 {
-	fail(request, PROTO_INVALID_REQUEST,
-	     json_pack("{s:s?, s:s}", "field", field, "reason", reason));
+	methods_fail(request, PROTO_INVALID_REQUEST,
+		     json_pack("{s:s?, s:s}", "field", field, "reason", reason));
 }
 
-static void deny(struct request *request, const char *reason)
+void methods_deny(struct request *request, const char *reason)
 {
-	fail(request, PROTO_PERMISSION_DENIED, json_pack("{s:s}", "reason", reason));
+	methods_fail(request, PROTO_PERMISSION_DENIED, json_pack("{s:s}", "reason", reason));
 }
 
 /* Reads parameters or answers what is wrong with them. */
-static int read_parameters(struct request *request, const struct parameter *table, size_t n,
-			   void *values)
+int methods_read_parameters(struct request *request, const struct parameter *table, size_t n,
+			    void *values)
 {
 	const char *wrong;
 	int r;
 
 	r = parameters_read(request->call->parameters, table, n, values, &wrong);
 	if (r < 0)
-		fail(request, VARLINK_INVALID_PARAMETER, json_pack("{s:s}", "parameter", wrong));
+		methods_fail(request, VARLINK_INVALID_PARAMETER,
+			     json_pack("{s:s}", "parameter", wrong));
 	return r;
 }
 
@@ -132,7 +124,7 @@ static int check_values(struct request *request, struct acquire *acquire)
 		reason = check_words(acquire, &field);
 	if (!reason)
 		return 0;
-	fail_invalid(request, field, reason);
+	methods_fail_invalid(request, field, reason);
 	return -EINVAL;
 }
 
@@ -152,7 +144,7 @@ static int check_rights(struct request *request, const struct acquire *acquire)
 		reason = "only administrators may take a lease that nothing holds";
 	if (!reason)
 		return 0;
-	deny(request, reason);
+	methods_deny(request, reason);
 	return -EPERM;
 }
 
@@ -172,12 +164,12 @@ static int select_devices(struct request *request, const json_t *selectors, stru
 			(void)text_format(reason, sizeof(reason),
 					  "\"%.60s\" begins several UUIDs; give more of it",
 					  selector);
-			fail_invalid(request, "devices", reason);
+			methods_fail_invalid(request, "devices", reason);
 			return -EINVAL;
 		}
 		if (r != 0) {
-			fail(request, PROTO_NO_SUCH_DEVICE,
-			     json_pack("{s:s}", "selector", selector));
+			methods_fail(request, PROTO_NO_SUCH_DEVICE,
+				     json_pack("{s:s}", "selector", selector));
 			return -ENOENT;
 		}
 	}
@@ -191,7 +183,7 @@ static int open_caller(struct request *request, pid_t *ret_pid, int *ret_pidfd)
 	int pidfd = peer->pidfd >= 0 ? fcntl(peer->pidfd, F_DUPFD_CLOEXEC, 0) : -EBADF;
 
 	if (pidfd < 0) {
-		fail_invalid(request, "bind", "the calling process has ended already");
+		methods_fail_invalid(request, "bind", "the calling process has ended already");
 		return -ESRCH;
 	}
 	*ret_pid = peer->pid;
@@ -213,11 +205,11 @@ static int open_holder(struct request *request, const struct acquire *acquire, u
 	if (r == 0)
 		r = procinfo_read((pid_t)acquire->pid, &info);
 	if (r < 0) {
-		fail_invalid(request, "pid", "there is no such process");
+		methods_fail_invalid(request, "pid", "there is no such process");
 		return r;
 	}
 	if (info.uid != owner && !policy_is_admin(&request->manager->policy, &request->who)) {
-		deny(request, "the process belongs to another user");
+		methods_deny(request, "the process belongs to another user");
 		return -EPERM;
 	}
 	*ret_pid = (pid_t)acquire->pid;
@@ -273,12 +265,12 @@ static void acquire_lease(struct request *request)
 	struct acquire acquire = {.count = 1, .clients = 1, .bind = LEASE_BIND_CONNECTION};
 	struct leases_ask ask;
 
-	if (read_parameters(request, acquire_parameters, ELEMENTSOF(acquire_parameters), &acquire) <
-		    0 ||
+	if (methods_read_parameters(request, acquire_parameters, ELEMENTSOF(acquire_parameters),
+				    &acquire) < 0 ||
 	    check_values(request, &acquire) < 0 || check_rights(request, &acquire) < 0)
 		return;
 	if (request->manager->stopping) {
-		fail(request, PROTO_SHUTTING_DOWN, NULL);
+		methods_fail(request, PROTO_SHUTTING_DOWN, NULL);
 		return;
 	}
 	if (prepare_ask(request, &acquire, &ask) == 0)
@@ -296,17 +288,17 @@ static size_t find_lease(struct request *request)
 	const char *id = NULL;
 	size_t index;
 
-	if (read_parameters(request, id_parameter, 1, &id) < 0)
+	if (methods_read_parameters(request, id_parameter, 1, &id) < 0)
 		return LEASE_NONE;
 	index = lease_find(table, id);
 	if (index == LEASE_NONE) {
-		fail(request, PROTO_NO_SUCH_LEASE, json_pack("{s:s}", "id", id));
+		methods_fail(request, PROTO_NO_SUCH_LEASE, json_pack("{s:s}", "id", id));
 		return LEASE_NONE;
 	}
 	if (policy_may_touch(&request->manager->policy, &request->who,
 			     table->leases[index].request.uid))
 		return index;
-	deny(request, "the lease belongs to another user");
+	methods_deny(request, "the lease belongs to another user");
 	return LEASE_NONE;
 }
 
@@ -318,7 +310,8 @@ static void reclaim_lease(struct request *request)
 	if (index == LEASE_NONE)
 		return;
 	if (leases->table.leases[index].state != LEASE_GRANTED)
-		fail_invalid(request, "id", "only a lease that is granted can be reclaimed");
+		methods_fail_invalid(request, "id",
+				     "only a lease that is granted can be reclaimed");
 	else
 		leases_reclaim(leases, index, request->connection, request->call->more);
 }
@@ -336,7 +329,7 @@ static void release_lease(struct request *request)
 
 static void list_leases(struct request *request)
 {
-	if (read_parameters(request, NULL, 0, NULL) < 0)
+	if (methods_read_parameters(request, NULL, 0, NULL) < 0)
 		return;
 	connection_reply(request->connection,
 			 json_pack("{s:o}", "leases", render_leases(&request->manager->leases)),
@@ -348,7 +341,7 @@ static void get_status(struct request *request)
 	struct manager *manager = request->manager;
 	json_t *instances = json_array();
 
-	if (read_parameters(request, NULL, 0, NULL) < 0) {
+	if (methods_read_parameters(request, NULL, 0, NULL) < 0) {
 		json_decref(instances);
 		return;
 	}
@@ -364,164 +357,18 @@ static void get_status(struct request *request)
 			 false);
 }
 
-/* ---------------------------------------------------------------- operators */
-
-/* By its name, or a selector of one device; else that is answered. */
-static struct instance *find_instance(struct request *request, const char *name)
-{
-	struct manager *manager = request->manager;
-	struct device_set set = {};
-
-	for (size_t i = 0; i < PLACES_MAX; i++)
-		if (manager->instances[i] && streq(instance_name(manager->instances[i]), name))
-			return manager->instances[i];
-	if (inventory_select(&manager->inventory, name, &set) == 0 && device_set_count(&set) == 1)
-		for (size_t i = 0; i < manager->n_instances; i++)
-			if (device_set_has(&set, i))
-				return manager->instances[i];
-	fail(request, PROTO_NO_SUCH_INSTANCE, json_pack("{s:s}", "instance", name));
-	return NULL;
-}
-
-struct operate {
-	const char *instance;
-	int64_t wait_ms;
-	bool wait_set, force;
-};
-
-static const struct parameter operate_parameters[] = {
-	{"instance", PARAMETER_STRING, true, offsetof(struct operate, instance), 0},
-	{"wait_ms", PARAMETER_INT, false, offsetof(struct operate, wait_ms),
-	 offsetof(struct operate, wait_set)},
-};
-
-static const struct parameter restart_parameters[] = {
-	{"instance", PARAMETER_STRING, true, offsetof(struct operate, instance), 0},
-	{"force", PARAMETER_BOOL, false, offsetof(struct operate, force), 0},
-};
-
-/* The instance that an administrator's call is about; NULL when that was answered. */
-static struct instance *read_operation(struct request *request, const struct parameter *table,
-				       size_t n, struct operate *operate)
-{
-	if (read_parameters(request, table, n, operate) < 0)
-		return NULL;
-	if (!policy_is_admin(&request->manager->policy, &request->who)) {
-		deny(request, "only administrators may do that");
-		return NULL;
-	}
-	if (operate->wait_set && (operate->wait_ms < 0 || operate->wait_ms > INT64_MAX / 1000)) {
-		fail_invalid(request, "wait_ms", "must not be negative");
-		return NULL;
-	}
-	if (request->manager->stopping) {
-		fail(request, PROTO_SHUTTING_DOWN, NULL);
-		return NULL;
-	}
-	return find_instance(request, operate->instance);
-}
-
-static bool is_holdable(struct request *request, const struct instance *instance)
-{
-	if (!instance_is_gang(instance))
-		return true;
-	fail_invalid(request, "instance",
-		     "it has several devices and ends with its leases; name one of the devices");
-	return false;
-}
-
-static int hold(struct request *request, struct instance *instance, bool held)
-{
-	struct manager *manager = request->manager;
-	char reason[CONFIG_TEXT_SIZE + 128];
-	int r;
-
-	r = held_set(&manager->held, instance_name(instance), held);
-	if (r < 0) {
-		(void)text_format(reason, sizeof(reason), "cannot write %s: %s", manager->held.path,
-				  strerror(-r));
-		fail_invalid(request, NULL, reason);
-		return r;
-	}
-	leases_hold(&manager->leases, instance->setup.index, held);
-	return 0;
-}
-
-static void wait_for(struct request *request, enum operation_kind kind, struct instance *instance)
-{
-	if (operations_start(&request->manager->operations, kind, instance, request->connection,
-			     request->call->more) < 0)
-		fail(request, PROTO_BUSY,
-		     json_pack("{s:s}", "reason", "too many such calls: 64 already"));
-}
-
-static void drain(struct request *request)
-{
-	struct operate operate = {};
-	struct instance *instance = read_operation(request, operate_parameters,
-						   ELEMENTSOF(operate_parameters), &operate);
-
-	if (!instance || !is_holdable(request, instance) || hold(request, instance, true) < 0)
-		return;
-	instance_drain(instance);
-	if (operate.wait_set && !operations_is_drained(&request->manager->operations, instance) &&
-	    operations_be_patient(&request->manager->operations, instance,
-				  (uint64_t)operate.wait_ms * USEC_PER_MSEC) < 0)
-		log_error("cannot set a time for the drain of %s", instance_name(instance));
-	wait_for(request, OPERATION_DRAIN, instance);
-}
-
-static void resume(struct request *request)
-{
-	struct operate operate = {};
-	struct instance *instance = read_operation(request, operate_parameters, 1, &operate);
-
-	if (!instance || !is_holdable(request, instance) || hold(request, instance, false) < 0)
-		return;
-	operations_forget(&request->manager->operations, instance);
-	modes_resume(&request->manager->modes, instance);
-	connection_reply(request->connection,
-			 json_pack("{s:o}", "instance",
-				   render_instance(&request->manager->leases, instance)),
-			 false);
-}
-
-static void restart(struct request *request)
-{
-	struct operate operate = {};
-	struct instance *instance = read_operation(request, restart_parameters,
-						   ELEMENTSOF(restart_parameters), &operate);
-	const struct lease_place *place;
-
-	if (!instance)
-		return;
-	place = &request->manager->leases.table.places[instance->setup.index];
-	if (instance->fsm.held) {
-		fail(request, PROTO_HELD, json_pack("{s:s}", "instance", instance_name(instance)));
-		return;
-	}
-	if (place->n_leases > 0 && !operate.force) {
-		fail(request, PROTO_BUSY,
-		     json_pack("{s:s, s:I, s:i, s:n}", "reason", "it has leases", "uid",
-			       (json_int_t)place->uid, "leases", place->n_leases, "position"));
-		return;
-	}
-	instance_recycle(instance);
-	wait_for(request, OPERATION_RESTART, instance);
-}
-
 static void monitor(struct request *request)
 {
-	if (read_parameters(request, NULL, 0, NULL) < 0)
+	if (methods_read_parameters(request, NULL, 0, NULL) < 0)
 		return;
 	if (events_subscribe(&request->manager->events, request->connection) < 0)
-		fail(request, PROTO_BUSY,
-		     json_pack("{s:s}", "reason", "too many monitors: 64 already"));
+		methods_fail(request, PROTO_BUSY,
+			     json_pack("{s:s}", "reason", "too many monitors: 64 already"));
 }
 
 static void get_info(struct request *request)
 {
-	if (read_parameters(request, NULL, 0, NULL) < 0)
+	if (methods_read_parameters(request, NULL, 0, NULL) < 0)
 		return;
 	connection_reply(request->connection,
 			 json_pack("{s:s, s:s, s:s, s:s, s:[s, s]}", "vendor", "mps-supervisor",
@@ -535,15 +382,15 @@ static void get_interface_description(struct request *request)
 	static const struct parameter table[] = {{"interface", PARAMETER_STRING, true, 0, 0}};
 	const char *interface = NULL, *description;
 
-	if (read_parameters(request, table, 1, &interface) < 0)
+	if (methods_read_parameters(request, table, 1, &interface) < 0)
 		return;
 	if (streq(interface, PROTO_INTERFACE)) {
 		description = proto_interface_description;
 	} else if (streq(interface, VARLINK_SERVICE)) {
 		description = proto_service_description;
 	} else {
-		fail(request, VARLINK_INTERFACE_NOT_FOUND,
-		     json_pack("{s:s}", "interface", interface));
+		methods_fail(request, VARLINK_INTERFACE_NOT_FOUND,
+			     json_pack("{s:s}", "interface", interface));
 		return;
 	}
 	connection_reply(request->connection, json_pack("{s:s}", "description", description),
@@ -562,9 +409,9 @@ static const struct {
 	{PROTO_RELEASE_LEASE, release_lease, false},
 	{PROTO_LIST_LEASES, list_leases, false},
 	{PROTO_GET_STATUS, get_status, false},
-	{PROTO_DRAIN, drain, false},
-	{PROTO_RESUME, resume, false},
-	{PROTO_RESTART, restart, false},
+	{PROTO_DRAIN, methods_drain, false},
+	{PROTO_RESUME, methods_resume, false},
+	{PROTO_RESTART, methods_restart, false},
 	{PROTO_MONITOR, monitor, true},
 	{VARLINK_GET_INFO, get_info, false},
 	{VARLINK_GET_INTERFACE_DESCRIPTION, get_interface_description, false},
@@ -579,20 +426,21 @@ static void call_unknown(struct request *request)
 	if ((length == strlen(PROTO_INTERFACE) && text_starts_with(method, PROTO_INTERFACE)) ||
 	    (length == strlen(VARLINK_SERVICE) && text_starts_with(method, VARLINK_SERVICE)) ||
 	    !dot) {
-		fail(request, VARLINK_METHOD_NOT_FOUND, json_pack("{s:s}", "method", method));
+		methods_fail(request, VARLINK_METHOD_NOT_FOUND,
+			     json_pack("{s:s}", "method", method));
 		return;
 	}
-	fail(request, VARLINK_INTERFACE_NOT_FOUND,
-	     json_pack("{s:s%}", "interface", method, length));
+	methods_fail(request, VARLINK_INTERFACE_NOT_FOUND,
+		     json_pack("{s:s%}", "interface", method, length));
 }
 
 static void call_method(struct request *request, size_t i)
 {
 	if (!methods[i].call)
-		fail(request, VARLINK_METHOD_NOT_IMPLEMENTED,
-		     json_pack("{s:s}", "method", methods[i].name));
+		methods_fail(request, VARLINK_METHOD_NOT_IMPLEMENTED,
+			     json_pack("{s:s}", "method", methods[i].name));
 	else if (methods[i].needs_more && !request->call->more)
-		fail(request, VARLINK_EXPECTED_MORE, NULL);
+		methods_fail(request, VARLINK_EXPECTED_MORE, NULL);
 	else
 		methods[i].call(request);
 }

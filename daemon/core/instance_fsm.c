@@ -176,7 +176,7 @@ static void on_died(struct step *step)
 	if (!fsm->alive)
 		return;
 	/* While starting nobody can have attached, unless it was there before us. */
-	if (fsm->state != INSTANCE_STARTING || fsm->adopted)
+	if ((fsm->state != INSTANCE_STARTING || fsm->adopted) && !instance_fsm_is_harmless(fsm))
 		lose_generation(step);
 	(void)text_copy(why, sizeof(why),
 			fsm->state == INSTANCE_STOPPING && fsm->reason[0] ? fsm->reason
@@ -501,6 +501,11 @@ static void check(const struct instance_fsm *fsm, const struct instance_settings
 	assert(!(effects & INSTANCE_SPAWN) || !fsm->alive);
 	assert(fsm->state != INSTANCE_READY || fsm->alive);
 	assert(fsm->state != INSTANCE_STOPPED || !fsm->alive);
+}
+
+bool instance_fsm_is_harmless(const struct instance_fsm *fsm)
+{
+	return fsm->state == INSTANCE_STOPPING && !fsm->wanted && !fsm->attached && !fsm->untold;
 }
 
 bool instance_fsm_is_forced(const struct instance_fsm *fsm)

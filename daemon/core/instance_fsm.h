@@ -118,6 +118,9 @@ struct instance_fsm {
 	struct backoff backoff;
 };
 
+/* Is it being ended for good, and nobody can be harmed? Then its end is no loss. */
+bool instance_fsm_is_harmless(const struct instance_fsm *fsm);
+
 /* Is it being ended by force, to be started anew? Then its generation is as good as lost. */
 bool instance_fsm_is_forced(const struct instance_fsm *fsm);
 
