@@ -55,7 +55,7 @@ STANDIN_SRC := $(wildcard tests/standin/*.c)
 STANDIN_LIB_SRC := $(wildcard tests/standin/lib/*.c)
 GPU_SRC := $(wildcard tests/gpu/*.c)
 BATS := $(wildcard tests/integration/*.bats)
-SCRIPTS := $(wildcard tools/*) .ci/run tests/gpu/check-gpu $(wildcard tests/bench/*.sh)
+SCRIPTS := $(wildcard tools/*) .ci/run tests/gpu/check-gpu tests/systemd/check-systemd tests/systemd/sandbox $(wildcard tests/bench/*.sh)
 MAN_SRC := $(wildcard docs/man/*.scd)
 ALL_SRC := $(COMMON_SRC) $(CORE_SRC) $(OS_SRC) $(wildcard daemon/*.c client/*.c)
 ALL_C := $(wildcard $(foreach d,common daemon daemon/core daemon/os client tests/unit tests/sim \
@@ -134,7 +134,7 @@ $(CLIENT): $(BUILD)/client/main.o $(CLIENT_LIBS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(call pkg-flags,--libs,jansson)
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
 
 # ---------------------------------------------------------------- tests
 
@@ -242,6 +242,18 @@ SIM_EVENTS ?= 1000000
 sim: $(BUILD)/sim
 	$(BUILD)/sim $(SIM_EVENTS) $(SIM_SEED)
 
+# The units, below a real systemd that is booted in namespaces of its own; skipped, with the reason,
+# where that is not permitted.
+.PHONY: check-systemd
+check-systemd: deps-check
+	@tools/deps systemd
+	@$(MAKE) --no-print-directory programs $(STANDINS)
+	@rm -rf $(BUILD)/systemd
+	@$(MAKE) -s install DESTDIR=$(abspath $(BUILD))/systemd/root PREFIX=/usr SYSCONFDIR=/etc \
+		UNITDIR=/usr/lib/systemd/system
+	@$(TEST_ENVIRONMENT) tests/systemd/check-systemd $(abspath $(BUILD))/systemd || \
+		{ test $$? -eq 77 && echo "check-systemd: skipped"; }
+
 # ---------------------------------------------------------------- a GPU
 
 GPU_BUNDLE := build/gpu-bundle
@@ -279,7 +291,7 @@ format-check:
 
 lint: $(BUILD)/common/proto.o
 	shellcheck -x $(SCRIPTS)
-	shellcheck -s bats $(BATS) $(wildcard tests/integration/*.bash)
+	shellcheck -s bats $(BATS) $(wildcard tests/integration/*.bash tests/systemd/*.bats tests/systemd/*.bash)
 	cppcheck --quiet --std=c11 --language=c --enable=warning,portability,performance \
 		--error-exitcode=1 --inline-suppr --suppress=missingInclude --suppress=memleak \
 		--suppress=resourceLeak --suppress=ctuuninitvar -D_GNU_SOURCE -DMPS_SUPERVISOR_VERSION='""' \
@@ -318,6 +330,13 @@ install: programs $(if $(shell command -v scdoc),$(MAN))
 	install -d $(DESTDIR)$(UNITDIR)
 	sed -e 's|@sbindir@|$(PREFIX)/sbin|' systemd/mps-supervisor.service.in \
 		> $(DESTDIR)$(UNITDIR)/mps-supervisor.service
+	install -m 644 systemd/mps-supervisor.socket $(DESTDIR)$(UNITDIR)/
+	install -D -m 644 systemd/mps-supervisor.sysusers \
+		$(DESTDIR)$(PREFIX)/lib/sysusers.d/mps-supervisor.conf
+	install -D -m 644 systemd/mps-supervisor.tmpfiles \
+		$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/mps-supervisor.conf
+	install -D -m 644 systemd/mps-supervisor.preset \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system-preset/90-mps-supervisor.preset
 	install -D -m 644 systemd/mps-supervisor.catalog \
 		$(DESTDIR)$(PREFIX)/lib/systemd/catalog/mps-supervisor.catalog
 	install -D -m 644 client/completions/mpsctl.bash \
@@ -329,7 +348,10 @@ install: programs $(if $(shell command -v scdoc),$(MAN))
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/sbin/mps-supervisord $(DESTDIR)$(PREFIX)/bin/mpsctl \
-		$(DESTDIR)$(UNITDIR)/mps-supervisor.service \
+		$(DESTDIR)$(UNITDIR)/mps-supervisor.service $(DESTDIR)$(UNITDIR)/mps-supervisor.socket \
+		$(DESTDIR)$(PREFIX)/lib/sysusers.d/mps-supervisor.conf \
+		$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/mps-supervisor.conf \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system-preset/90-mps-supervisor.preset \
 		$(DESTDIR)$(PREFIX)/lib/systemd/catalog/mps-supervisor.catalog \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mpsctl \
 		$(DESTDIR)$(PREFIX)/share/varlink/io.mps-supervisor.varlink
@@ -345,6 +367,7 @@ help:
 	@echo 'make all           builds mps-supervisord and mpsctl in build/'
 	@echo 'make install       DESTDIR=, PREFIX=/usr/local, SYSCONFDIR=/etc, UNITDIR='
 	@echo 'make deps          installs what building and testing needs'
+	@echo 'make check-systemd the units, below a real systemd in namespaces (root)'
 	@echo 'make check-asan    the tests under AddressSanitizer and UBSan'
 	@echo 'make sim           a million random events through the core (SIM_SEED=N replays)'
 	@echo 'make check-valgrind   the unit tests under valgrind'

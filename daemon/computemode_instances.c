@@ -31,9 +31,18 @@ static bool is_unused(const struct modes *modes, size_t device)
 	return true;
 }
 
+/* Not to be started: everything stops, or an administrator holds it and nobody has a lease. */
+static bool is_kept_down(const struct modes *modes, size_t device)
+{
+	const struct lease_place *place = &modes->setup.leases->table.places[device];
+
+	return modes->closing || (place->held && place->n_leases == 0);
+}
+
 static bool is_unwanted(const struct modes *modes, size_t device)
 {
-	return modes->closing || modes->setup.leases->table.places[device].held;
+	return is_kept_down(modes, device) ||
+	       (modes->setup.leases->table.places[device].held && !modes->waiting[device]);
 }
 
 /* Somebody may have set another mode while it was ours. */
@@ -76,19 +85,21 @@ static bool claim(struct modes *modes, size_t device, bool look)
 bool modes_prepare(struct modes *modes, size_t device)
 {
 	bool runs = instance_control_pid(modes->setup.instances[device]) > 0;
-	bool unwanted = is_unwanted(modes, device) && !runs;
-	bool pending = modes->exclusive && !unwanted
+	bool kept_down = is_kept_down(modes, device) && !runs;
+	bool pending = modes->exclusive && !kept_down
 			       ? claim(modes, device, false)
 			       : computemode_give_back(&modes->computemode, device, false);
 
 	if (!pending)
 		warn_of_prohibited(modes, device);
-	return pending && !runs && !unwanted;
+	modes->waiting[device] = pending && !runs && !kept_down;
+	return modes->waiting[device];
 }
 
 /* It is not held any more, though it does not start yet. */
-static void make_wait(struct instance *instance)
+static void make_wait(struct modes *modes, struct instance *instance)
 {
+	modes->waiting[instance->setup.index] = true;
 	instance->fsm.held = false;
 	(void)text_copy(instance->fsm.reason, sizeof(instance->fsm.reason),
 			"the compute mode of its GPU is being set");
@@ -97,7 +108,7 @@ static void make_wait(struct instance *instance)
 void modes_resume(struct modes *modes, struct instance *instance)
 {
 	if (instance->fsm.state == INSTANCE_STOPPED && claim(modes, instance->setup.index, true))
-		make_wait(instance);
+		make_wait(modes, instance);
 	else
 		instance_start(instance);
 }
@@ -108,14 +119,14 @@ static void on_settled(size_t device, void *userdata)
 {
 	struct modes *modes = userdata;
 	struct instance *instance = modes->setup.instances[device];
+	bool starts = modes->waiting[device] && !is_kept_down(modes, device);
 
-	if (is_unwanted(modes, device)) {
-		give_back(modes);
-	} else {
+	modes->waiting[device] = false;
+	if (!is_kept_down(modes, device))
 		warn_of_prohibited(modes, device);
-		if (instance->fsm.state == INSTANCE_STOPPED)
-			modes->setup.start(device, modes->setup.userdata);
-	}
+	if (starts && instance->fsm.state == INSTANCE_STOPPED)
+		modes->setup.start(device, modes->setup.userdata);
+	give_back(modes);
 	modes->setup.settled(device, modes->setup.userdata);
 }
 

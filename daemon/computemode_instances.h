@@ -31,6 +31,7 @@ struct modes {
 	struct modes_setup setup;
 	struct computemode computemode;
 	size_t n_devices;
+	bool waiting[DEVICES_MAX]; /* its instance waits for its mode */
 	bool exclusive, closing;
 };
 

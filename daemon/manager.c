@@ -16,20 +16,68 @@
 /* Without persistence mode nvidia-smi takes seconds for each GPU, so it gets more time than a
  * control daemon to start. */
 #define SCAN_TIMEOUT_FACTOR 3
+#define REPORT_PAUSE_USEC (100 * USEC_PER_MSEC)
 /* Beyond what instances may take to stop: for their GPUs' compute modes to be given back. */
 #define GIVE_BACK_USEC (5 * USEC_PER_SEC)
 
 /* ---------------------------------------------------------------- what the parts tell */
 
-void manager_report_status(struct manager *manager)
+static size_t count_ready(const struct manager *manager)
 {
-	size_t n_ready = 0;
+	size_t n = 0;
 
 	for (size_t i = 0; i < manager->n_instances; i++)
-		n_ready += manager->instances[i]->fsm.state == INSTANCE_READY;
-	service_status("%zu of %zu instances ready, %zu leases, %zu waiting", n_ready,
-		       manager->n_instances, manager->leases.table.n_granted,
-		       manager->leases.table.n_queued);
+		n += manager->instances[i]->fsm.state == INSTANCE_READY;
+	return n;
+}
+
+void manager_report_status(struct manager *manager)
+{
+	const struct lease_table *table = &manager->leases.table;
+
+	manager->told_ready = count_ready(manager);
+	manager->told_leases = table->n_granted;
+	manager->told_waiting = table->n_queued;
+	service_status("%zu of %zu instances ready, %zu leases, %zu waiting", manager->told_ready,
+		       manager->n_instances, manager->told_leases, manager->told_waiting);
+}
+
+static int on_report(sd_event_source *source, uint64_t usec, void *userdata)
+{
+	(void)source;
+	(void)usec;
+	manager_report_status(userdata);
+	return 0;
+}
+
+/* After every turn of the loop: leases come and go much faster than anybody wants to hear. */
+static int on_look(sd_event_source *source, void *userdata)
+{
+	struct manager *manager = userdata;
+	const struct lease_table *table = &manager->leases.table;
+	int enabled = SD_EVENT_OFF;
+
+	(void)source;
+	if (table->n_granted == manager->told_leases && table->n_queued == manager->told_waiting)
+		return 0;
+	(void)sd_event_source_get_enabled(manager->report, &enabled);
+	if (enabled != SD_EVENT_OFF)
+		return 0;
+	(void)sd_event_source_set_time_relative(manager->report, REPORT_PAUSE_USEC);
+	return sd_event_source_set_enabled(manager->report, SD_EVENT_ONESHOT);
+}
+
+static int add_reports(struct manager *manager)
+{
+	int r;
+
+	r = sd_event_add_time(manager->event, &manager->report, CLOCK_MONOTONIC, 0,
+			      REPORT_PAUSE_USEC, on_report, manager);
+	if (r >= 0)
+		r = sd_event_source_set_enabled(manager->report, SD_EVENT_OFF);
+	if (r >= 0)
+		r = sd_event_add_post(manager->event, &manager->look, on_look, manager);
+	return r < 0 ? r : 0;
 }
 
 void manager_exit_when_stopped(struct manager *manager)
@@ -324,6 +372,8 @@ int manager_new(sd_event *event, const struct config *config, const char *config
 							  .userdata = manager,
 						  });
 	if (r == 0)
+		r = add_reports(manager);
+	if (r == 0)
 		r = gpuscan_start(&manager->scan, &manager->processes, manager->smi,
 				  manager->config.timeouts.start_usec * SCAN_TIMEOUT_FACTOR,
 				  on_scanned, manager);
@@ -342,6 +392,8 @@ struct manager *manager_free(struct manager *manager)
 	if (!manager)
 		return NULL;
 	gpuscan_cancel(&manager->scan);
+	sd_event_source_disable_unref(manager->look);
+	sd_event_source_disable_unref(manager->report);
 	(void)text_format(path, sizeof(path), "%s/socket", manager->config.runtime_directory);
 	if (manager->own_socket)
 		(void)unlink(path);

@@ -43,7 +43,9 @@ struct manager {
 	struct events events;
 	struct server server;
 	char program[CONFIG_TEXT_SIZE], smi[CONFIG_TEXT_SIZE];
-	uint64_t started_usec; /* realtime */
+	uint64_t started_usec;          /* realtime */
+	sd_event_source *look, *report; /* for what systemd is told of numbers */
+	size_t told_ready, told_leases, told_waiting;
 	bool listening, own_socket, stopping;
 };
 

@@ -356,6 +356,28 @@ original() {
 	status_is '.instances[0] | .state == "stopped" and .held'
 }
 
+@test "held with a lease, and supervisor and daemon were killed: started for the lease, exclusive until it ends" {
+	set_mode "$GPU0" PROHIBITED
+	start_supervisor
+	hold job
+	job=$PID
+	background drain mpsctl drain 0
+	eventually 5 state_is draining
+	daemon=$(control_pid)
+	crash
+	kill -KILL "$daemon"
+	eventually 5 gone "$daemon"
+	# It has to wait for its mode too.
+	set_mode "$GPU0" PROHIBITED
+	launch_supervisor
+	eventually 5 state_is draining
+	modes_are Exclusive_Process
+	kill -KILL "$job"
+	eventually 5 modes_are Prohibited
+	eventually 2 recorded '{}'
+	status_is '.instances[0] | .state == "stopped" and .held'
+}
+
 # ---------------------------------------------------------------- failures
 
 @test "a mode that cannot be set: said with what to do, and the instance starts" {

@@ -301,6 +301,7 @@ gang_pid() {
 }
 
 @test "the waiter gives up while a server below is ending: no gang is started, the device goes on" {
+	quick start=2
 	knobs server_ignore_shutdown=1
 	start_supervisor
 	ctl lease --gpu 0 -q -- cuda-client init
