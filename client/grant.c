@@ -38,9 +38,9 @@ static bool is_environment(json_t *environment)
 
 	if (json_object_size(environment) == 0)
 		return false;
-	json_object_foreach(environment, name,
-			    value) if (!is_name(name) || !json_is_string(value) ||
-				       !is_line(json_string_value(value))) return false;
+	json_object_foreach(environment, name, value)
+		if (!is_name(name) || !json_is_string(value) || !is_line(json_string_value(value)))
+			return false;
 	return true;
 }
 
@@ -77,8 +77,9 @@ int grant_apply(const struct grant *grant)
 
 	for (size_t i = 0; grant_governed[i]; i++)
 		(void)unsetenv(grant_governed[i]);
-	json_object_foreach(grant->environment, name,
-			    value) if (setenv(name, json_string_value(value), 1) < 0) return -errno;
+	json_object_foreach(grant->environment, name, value)
+		if (setenv(name, json_string_value(value), 1) < 0)
+			return -errno;
 	return 0;
 }
 

@@ -21,14 +21,12 @@ static bool is_on(const json_t *lease, const json_t *instance)
 		return false;
 	if (streq(name, layout_text(instance, "name", "?")))
 		return true;
-	json_array_foreach(json_object_get(lease, "devices"), i, uuid)
-	{
+	json_array_foreach(json_object_get(lease, "devices"), i, uuid) {
 		const char *leased = json_string_value(uuid);
 
-		json_array_foreach(
-			devices, j,
-			device) if (leased &&
-				    streq(leased, layout_text(device, "uuid", ""))) return true;
+		json_array_foreach(devices, j, device)
+			if (leased && streq(leased, layout_text(device, "uuid", "")))
+				return true;
 	}
 	return false;
 }
@@ -50,8 +48,7 @@ static void add_attached(const json_t *lease, char text[static IN_WAY_TEXT_MAX])
 	size_t i;
 
 	add(text, ", draining");
-	json_array_foreach(attached, i, pid)
-	{
+	json_array_foreach(attached, i, pid) {
 		if (i == NAMED_MAX)
 			break;
 		add(text, "%s%" PRId64, i ? ", " : " with attached pids ",
@@ -82,7 +79,8 @@ static size_t count(const json_t *instance, const json_t *leases)
 	const json_t *lease;
 	size_t i, n = 0;
 
-	json_array_foreach(leases, i, lease) n += is_on(lease, instance);
+	json_array_foreach(leases, i, lease)
+		n += is_on(lease, instance);
 	return n;
 }
 
@@ -95,8 +93,7 @@ size_t in_way_describe(const json_t *instance, const json_t *leases,
 	text[0] = '\0';
 	if (n > 0)
 		add(text, "%zu lease%s: ", n, n > 1 ? "s" : "");
-	json_array_foreach(leases, i, lease)
-	{
+	json_array_foreach(leases, i, lease) {
 		if (!is_on(lease, instance))
 			continue;
 		if (named == NAMED_MAX) {

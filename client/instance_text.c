@@ -18,8 +18,7 @@ static void print_devices(FILE *file, const json_t *instance)
 	char memory[LAYOUT_TEXT_MAX], number[LAYOUT_TEXT_MAX];
 	size_t i;
 
-	json_array_foreach(json_object_get(instance, "devices"), i, device)
-	{
+	json_array_foreach(json_object_get(instance, "devices"), i, device) {
 		const char *mode = layout_text(device, "compute_mode", "");
 		const char *uuid = layout_text(device, "uuid", "?");
 		/* An instance of one device is called after it. */
@@ -89,8 +88,7 @@ static void print_daemons(FILE *file, const json_t *instance)
 	const json_t *server;
 	size_t i;
 
-	json_array_foreach(json_object_get(instance, "servers"), i, server)
-	{
+	json_array_foreach(json_object_get(instance, "servers"), i, server) {
 		size_t length = strlen(list);
 
 		(void)text_format(list + length, sizeof(list) - length,
@@ -113,8 +111,7 @@ static void print_hit(FILE *file, const json_t *array, const char *what)
 	const json_t *item;
 	size_t i;
 
-	json_array_foreach(array, i, item)
-	{
+	json_array_foreach(array, i, item) {
 		size_t length = strlen(list);
 
 		if (json_is_string(item))
@@ -165,8 +162,7 @@ static void print_suspects(FILE *file, const json_t *instance)
 	char user[LAYOUT_TEXT_MAX];
 	size_t i;
 
-	json_array_foreach(json_object_get(instance, "suspects"), i, suspect)
-	{
+	json_array_foreach(json_object_get(instance, "suspects"), i, suspect) {
 		const char *name = layout_text(suspect, "name", "");
 
 		layout_line(file,

@@ -90,8 +90,7 @@ size_t lease_table_print(FILE *file, const json_t *leases, const char *instance,
 	size_t i, n = 0;
 
 	layout_table_init(&table, instance ? titles_of_one : titles_of_all);
-	json_array_foreach(leases, i, lease)
-	{
+	json_array_foreach(leases, i, lease) {
 		if (instance && !streq(layout_text(lease, "instance", ""), instance))
 			continue;
 		add_lease(&table, lease, !instance, now_usec);

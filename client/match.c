@@ -64,8 +64,9 @@ bool match_instance(const json_t *instance, const char *selector)
 
 	if (streq(selector, "all"))
 		return true;
-	json_array_foreach(json_object_get(instance, "devices"), i,
-			   device) if (match_device(device, selector)) return true;
+	json_array_foreach(json_object_get(instance, "devices"), i, device)
+		if (match_device(device, selector))
+			return true;
 	return match_is_named(instance, selector);
 }
 
@@ -80,8 +81,7 @@ static bool is_ambiguous(const json_t *found, const char *selector)
 
 	if (streq(selector, "all") || is_index(selector, &index) || is_pci(selector, address))
 		return false;
-	json_array_foreach(found, i, instance)
-	{
+	json_array_foreach(found, i, instance) {
 		const char *name = layout_text(instance, "name", "");
 
 		if (strcasecmp(name, selector) == 0)
@@ -100,9 +100,10 @@ int match_instances(json_t *instances, const char *selector, json_t **ret)
 
 	if (!found)
 		return -ENOMEM;
-	json_array_foreach(instances, i,
-			   instance) if ((!selector || match_instance(instance, selector)) &&
-					 json_array_append(found, instance) < 0) return -ENOMEM;
+	json_array_foreach(instances, i, instance)
+		if ((!selector || match_instance(instance, selector)) &&
+		    json_array_append(found, instance) < 0)
+			return -ENOMEM;
 	if (selector && json_array_size(found) == 0)
 		return MATCH_NONE;
 	if (selector && is_ambiguous(found, selector))

@@ -19,8 +19,7 @@ static void list_others(const json_t *event, const char *id, char *buffer, size_
 	size_t i, length = 0;
 
 	buffer[0] = '\0';
-	json_array_foreach(leases, i, lease)
-	{
+	json_array_foreach(leases, i, lease) {
 		const char *other = json_string_value(lease);
 
 		if (!other || streq(other, id))

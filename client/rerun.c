@@ -212,8 +212,7 @@ static const char *ask_state(struct rerun *rerun, json_t **ret_status)
 	if (exchange_quietly(call->socket, call->command, PROTO_GET_STATUS,
 			     CALL_PATIENCE_SEC * USEC_PER_SEC, ret_status) != 0)
 		return NULL;
-	json_array_foreach(json_object_get(*ret_status, "instances"), i, instance)
-	{
+	json_array_foreach(json_object_get(*ret_status, "instances"), i, instance) {
 		const char *name = json_string_value(json_object_get(instance, "name"));
 
 		if (name && streq(name, rerun->grant->instance))

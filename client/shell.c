@@ -137,8 +137,7 @@ static void print_exports(FILE *file, const struct grant *grant)
 	const char *name;
 	json_t *value;
 
-	json_object_foreach(grant->environment, name, value)
-	{
+	json_object_foreach(grant->environment, name, value) {
 		(void)fprintf(file, "export %s=", name);
 		shell_quote(file, json_string_value(value));
 		(void)fputc('\n', file);
@@ -155,8 +154,8 @@ static void print_assignments(FILE *file, const struct grant *grant)
 	const char *name;
 	json_t *value;
 
-	json_object_foreach(grant->environment, name, value)(void)
-		fprintf(file, "%s=%s\n", name, json_string_value(value));
+	json_object_foreach(grant->environment, name, value)
+		(void)fprintf(file, "%s=%s\n", name, json_string_value(value));
 }
 
 void shell_print(FILE *file, const struct grant *grant, enum lease_format format)

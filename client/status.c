@@ -48,8 +48,7 @@ static void print_text(const json_t *answer, const json_t *leases)
 	layout_line(stdout, "mps-supervisord %s, pid %lld, up since %s (%s)\n",
 		    layout_text(answer, "version", "?"), (long long)layout_int(answer, "pid", 0),
 		    layout_time(started, when), layout_duration(now - started, span));
-	json_array_foreach(json_object_get(answer, "instances"), i, instance)
-	{
+	json_array_foreach(json_object_get(answer, "instances"), i, instance) {
 		(void)fputc('\n', stdout);
 		instance_text_print(stdout, instance, leases, now);
 	}

@@ -44,9 +44,9 @@ static bool has(const json_t *instances, const json_t *instance)
 	const json_t *other;
 	size_t i;
 
-	json_array_foreach(instances, i,
-			   other) if (streq(layout_text(other, "name", ""),
-					    layout_text(instance, "name", ""))) return true;
+	json_array_foreach(instances, i, other)
+		if (streq(layout_text(other, "name", ""), layout_text(instance, "name", "")))
+			return true;
 	return false;
 }
 
@@ -61,8 +61,7 @@ static int add(json_t *instances, const char *word, json_t *targets)
 	r = targets_find(instances, word, &found);
 	if (r != 0)
 		return r;
-	json_array_foreach(found, i, instance)
-	{
+	json_array_foreach(found, i, instance) {
 		if (is_gang(instance) && !match_is_named(instance, word))
 			continue;
 		n++;

@@ -58,10 +58,8 @@ static int64_t index_of(const json_t *status, const char *uuid)
 	const json_t *instance, *device;
 	size_t i, j;
 
-	json_array_foreach(json_object_get(status, "instances"), i, instance)
-	{
-		json_array_foreach(json_object_get(instance, "devices"), j, device)
-		{
+	json_array_foreach(json_object_get(status, "instances"), i, instance) {
+		json_array_foreach(json_object_get(instance, "devices"), j, device) {
 			if (strcasecmp(layout_text(device, "uuid", ""), uuid) == 0)
 				return layout_int(device, "index", -1);
 		}
@@ -83,8 +81,7 @@ static bool names_any(const struct comparison *comparison, const char *entry)
 	const json_t *device;
 	size_t i;
 
-	json_array_foreach(comparison->devices, i, device)
-	{
+	json_array_foreach(comparison->devices, i, device) {
 		if (names(comparison, entry, json_string_value(device)))
 			return true;
 	}
@@ -118,8 +115,7 @@ static bool can_compare(const struct comparison *comparison)
 	const json_t *device;
 	size_t i;
 
-	json_array_foreach(comparison->devices, i, device)
-	{
+	json_array_foreach(comparison->devices, i, device) {
 		const char *uuid = json_string_value(device);
 
 		if (!uuid || (by_number && index_of(comparison->status, uuid) < 0))
@@ -133,8 +129,7 @@ static bool are_all_named(const struct comparison *comparison)
 	const json_t *device;
 	size_t i;
 
-	json_array_foreach(comparison->devices, i, device)
-	{
+	json_array_foreach(comparison->devices, i, device) {
 		if (!is_named(comparison, json_string_value(device)))
 			return false;
 	}
@@ -148,8 +143,7 @@ static void list_devices(const struct comparison *comparison, char *list, size_t
 	size_t i;
 
 	list[0] = '\0';
-	json_array_foreach(comparison->devices, i, device)
-	{
+	json_array_foreach(comparison->devices, i, device) {
 		const char *uuid = json_string_value(device);
 		int64_t number = index_of(comparison->status, uuid);
 		size_t length = strlen(list);

@@ -35,8 +35,10 @@ void held_load(struct held *held, const char *state_directory)
 	r = statefile_read(held->path, KIND, &content);
 	if (r < 0 && r != -ENOENT && r != -ENOTDIR)
 		log_warning("cannot read %s: %s; nothing is held", held->path, strerror(-r));
-	json_array_foreach(json_object_get(content, "names"), i, name) if (json_is_string(name))
-		add(held, json_string_value(name));
+	json_array_foreach(json_object_get(content, "names"), i, name) {
+		if (json_is_string(name))
+			add(held, json_string_value(name));
+	}
 }
 
 static size_t find(const struct held *held, const char *name)

@@ -139,31 +139,33 @@ struct instance {
 	struct process daemon;
 	struct process stale; /* a daemon that an earlier supervisor left, while it ends */
 	sd_event_source *timer;
+	sd_event_source *patience; /* with old processes, before a start */
+	uint64_t since_usec;       /* realtime, of the state */
 	bool spawn_waits;          /* for old processes to be gone */
 	bool impatient;            /* it has waited long enough for old servers */
-	sd_event_source *patience; /* until then */
 	bool occupied;             /* somebody has a lease */
-	uint64_t since_usec;       /* realtime, of the state */
+	bool restored;             /* from what an earlier supervisor left */
+	bool left;                 /* its processes and files are for the next supervisor */
+	bool prestarting;          /* a start_server is under way */
+	bool ending_servers;       /* they were asked to end, and have not all gone */
+	bool answering;            /* what the daemon writes is the answer to a command */
+	bool no_status;            /* this version does not know get_server_status */
+	bool nameless;             /* this version does not name its clients */
+	int32_t fault_lister;      /* the server that is listing whom a fault hit; 0: none */
+	int32_t counted_server;    /* whose failure was counted last */
+	uint32_t prestart_uid;     /* for whom a server is started */
 
 	struct instance_server servers[INSTANCE_SERVERS_MAX];
 	char failure[INSTANCE_LINE_SIZE]; /* why the last server could not start; or empty */
 	struct backoff server_backoff;
 	int32_t proven_servers[INSTANCE_SERVERS_MAX]; /* ring: pids that were children of ours */
 	uint64_t n_proven_servers;
-	int32_t counted_server;                /* whose failure was counted last */
 	int32_t missing[INSTANCE_SERVERS_MAX]; /* gone when it was adopted */
 	size_t n_missing;
-	bool prestarting;             /* a start_server is under way */
-	uint32_t prestart_uid;        /* for whom */
 	uint64_t prestart_after_usec; /* monotonic; after servers failed to start */
-	bool ending_servers;          /* they were asked to end, and have not all gone */
 	sd_event_source *idle;        /* until the servers of an unused instance are ended */
 
 	struct instance_client clients[INSTANCE_CLIENTS_MAX];
-	bool answering;       /* what the control daemon writes is the answer to a command */
-	bool no_status;       /* this version does not know get_server_status */
-	bool nameless;        /* this version does not name its clients */
-	int32_t fault_lister; /* the server that is listing whom a fault hit; 0: none */
 	struct instance_hits fault_hits;
 	struct instance_presence faults[INSTANCE_FAULTS_MAX]; /* ring */
 	uint64_t n_faults;
@@ -176,8 +178,6 @@ struct instance {
 
 	char state_path[CONFIG_TEXT_SIZE + 32];
 	sd_event_source *save; /* writes the state */
-	bool restored;         /* from what an earlier supervisor left */
-	bool left;             /* its processes and files are for the next supervisor */
 
 	sd_event_source *files; /* inotify */
 	uint64_t socket_inode;

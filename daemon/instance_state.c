@@ -115,7 +115,7 @@ static int open_described(const json_t *process, pid_t *ret_pid, int *ret_pidfd)
 	json_int_t pid = json_integer_value(json_object_get(process, "pid"));
 	json_int_t start_ticks = json_integer_value(json_object_get(process, "start_ticks"));
 	_cleanup_close_ int pidfd = -EBADF;
-	struct procinfo info;
+	struct procinfo info = {};
 	int r;
 
 	if (pid <= 0 || pid > INT32_MAX)
@@ -198,15 +198,17 @@ static void restore(struct instance *instance, const json_t *content)
 	instance->socket_inode =
 		(uint64_t)json_integer_value(json_object_get(content, "socket_inode"));
 	restore_daemon(instance, json_object_get(content, "control"));
-	json_array_foreach(json_object_get(content, "servers"), i, entry)
+	json_array_foreach(json_object_get(content, "servers"), i, entry) {
 		restore_server(instance, entry);
+	}
 	if (!process_is_watched(&instance->daemon)) {
 		instance->n_missing = 0;
 		instance_servers_end(instance);
 		return;
 	}
-	json_array_foreach(json_object_get(content, "clients"), i, entry)
+	json_array_foreach(json_object_get(content, "clients"), i, entry) {
 		restore_client(instance, entry);
+	}
 }
 
 int instance_restore(struct instance *instance)
@@ -240,10 +242,12 @@ static int read_devices(const json_t *list, struct instance_record *ret)
 
 	if (json_array_size(list) == 0 || json_array_size(list) > GANG_DEVICES_MAX)
 		return -EBADMSG;
-	json_array_foreach(list, i,
-			   entry) if (!json_is_string(entry) ||
-				      text_copy(ret->devices[ret->n_devices++], DEVICE_UUID_SIZE,
-						json_string_value(entry)) < 0) return -EBADMSG;
+	json_array_foreach(list, i, entry) {
+		if (!json_is_string(entry) ||
+		    text_copy(ret->devices[ret->n_devices++], DEVICE_UUID_SIZE,
+			      json_string_value(entry)) < 0)
+			return -EBADMSG;
+	}
 	return 0;
 }
 

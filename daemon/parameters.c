@@ -71,8 +71,7 @@ int parameters_read(json_t *parameters, const struct parameter *table, size_t n,
 	const char *name;
 	json_t *value;
 
-	json_object_foreach(parameters, name, value)
-	{
+	json_object_foreach(parameters, name, value) {
 		const struct parameter *parameter = find(table, n, name);
 
 		*ret_wrong = name;

@@ -75,7 +75,8 @@ static void check_waiting(const struct lease_table *table)
 	     i = lease_waiting_next(table, i)) {
 		const struct lease *lease = &table->leases[i];
 
-		assert(lease_is_waiting(lease) && n++ < table->n_queued);
+		n++;
+		assert(lease_is_waiting(lease) && n <= table->n_queued);
 		assert((lease->place != LEASE_NONE) == (lease->state == LEASE_ASSIGNED));
 		assert(!before || before->state != lease->state ||
 		       before->sequence < lease->sequence);

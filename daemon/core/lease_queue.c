@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Those who wait: first the ones that have their place already, then the queue. */
-#include <assert.h>
-
 #include "lease_parts.h"
 #include "util.h"
 
@@ -194,21 +192,26 @@ int lease_sweep_position(struct lease_sweep *sweep, const struct lease_table *ta
 	return position;
 }
 
-int lease_place_waiting(const struct lease_table *table, size_t place)
+static int count_waiting(const struct lease_table *table, size_t device)
 {
 	int n = 0;
 
-	if (place >= DEVICES_MAX)
-		return table->places[place].n_assigned;
 	if (table->n_without_kind > 0) {
 		for (size_t i = lease_waiting_first(table); i != LEASE_NONE;
 		     i = lease_waiting_next(table, i))
-			n += device_set_has(&table->leases[i].request.candidates, place);
+			n += device_set_has(&table->leases[i].request.candidates, device);
 		return n;
 	}
 	for (size_t k = 0; k < LEASE_KINDS_MAX; k++)
 		if (table->kinds[k].n_waiting > 0 &&
-		    device_set_has(&table->kinds[k].candidates, place))
+		    device_set_has(&table->kinds[k].candidates, device))
 			n += table->kinds[k].n_waiting;
 	return n;
+}
+
+int lease_place_waiting(const struct lease_table *table, size_t place)
+{
+	const struct lease_place *of = &table->places[place];
+
+	return of->n_devices > 0 ? of->n_assigned : count_waiting(table, place);
 }

@@ -75,9 +75,9 @@ static size_t next_device(const struct device_set *set, const struct device_set 
 
 static const struct device_set no_devices;
 
-#define FOREACH_DEVICE(i, set, without)                                \
-	for (size_t i = next_device(set, without, 0); i != LEASE_NONE; \
-	     i = next_device(set, without, i + 1))
+#define FOREACH_DEVICE(i, set, without)                                      \
+	for (size_t i = next_device((set), (without), 0); (i) != LEASE_NONE; \
+	     (i) = next_device((set), (without), (i) + 1))
 
 /* ---------------------------------------------------------------- never */
 

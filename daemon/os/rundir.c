@@ -20,7 +20,7 @@
  * goes with the runtime directory, at the next start or boot. */
 #define ENTRIES_MAX 4096
 #define LOCK_TRIES 50
-#define LOCK_PAUSE_NSEC (10 * 1000 * 1000)
+#define LOCK_PAUSE_NSEC (10L * 1000 * 1000)
 
 static const struct {
 	const char *name;

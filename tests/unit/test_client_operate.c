@@ -165,8 +165,7 @@ START_TEST(test_targets)
 		words[n_words] = (char *)selections[_i].words[n_words];
 	r = targets_collect(instances, words, n_words, &targets);
 	ck_assert_int_eq(r, selections[_i].names ? 0 : CLI_FAILED);
-	json_array_foreach(targets, i, target)
-	{
+	json_array_foreach(targets, i, target) {
 		size_t length = strlen(names);
 
 		(void)text_format(names + length, sizeof(names) - length, "%s%s", i ? " " : "",
