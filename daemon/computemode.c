@@ -67,6 +67,8 @@ static void forget(const struct computemode *modes, struct computemode_entry *en
 {
 	int r = record(modes, entry, "");
 
+	/* Not again and again. */
+	entry->failed = r < 0;
 	if (r < 0)
 		say(LOG_WARNING, entry,
 		    "its compute mode was given back, but %s cannot be written: %s", modes->path,
@@ -164,8 +166,8 @@ static void take_turns(struct computemode *modes)
 static void settle(struct computemode *modes, struct computemode_entry *entry)
 {
 	entry->task = COMPUTEMODE_NOTHING;
-	if (entry->device)
-		modes->setup.settled((size_t)(entry - modes->entries), modes->setup.userdata);
+	modes->setup.settled(entry->device ? (size_t)(entry - modes->entries) : COMPUTEMODE_OTHER,
+			     modes->setup.userdata);
 }
 
 /* Of a task that is not done, and is not tried again by itself. */

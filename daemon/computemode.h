@@ -27,6 +27,8 @@ enum computemode_task {
 	COMPUTEMODE_GIVE_BACK,
 };
 
+#define COMPUTEMODE_OTHER SIZE_MAX /* a device that is not served */
+
 struct computemode_entry {
 	char uuid[DEVICE_UUID_SIZE];
 	char previous[COMPUTEMODE_NAME_SIZE]; /* as on disk; empty: nothing to be given back */
@@ -46,7 +48,7 @@ struct computemode_setup {
 	const struct inventory *present; /* all of the machine; borrowed as state_directory */
 	/* What was asked for a served device is done, or was given up. From the event loop, and
 	 * never from a function of this module. */
-	void (*settled)(size_t device, void *userdata);
+	void (*settled)(size_t device, void *userdata); /* or COMPUTEMODE_OTHER */
 	void *userdata;
 };
 

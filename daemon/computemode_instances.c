@@ -115,9 +115,8 @@ void modes_resume(struct modes *modes, struct instance *instance)
 
 /* ---------------------------------------------------------------- what happens */
 
-static void on_settled(size_t device, void *userdata)
+static void on_served_settled(struct modes *modes, size_t device)
 {
-	struct modes *modes = userdata;
 	struct instance *instance = modes->setup.instances[device];
 	bool starts = modes->waiting[device] && !is_kept_down(modes, device);
 
@@ -127,6 +126,14 @@ static void on_settled(size_t device, void *userdata)
 	if (starts && instance->fsm.state == INSTANCE_STOPPED)
 		modes->setup.start(device, modes->setup.userdata);
 	give_back(modes);
+}
+
+static void on_settled(size_t device, void *userdata)
+{
+	struct modes *modes = userdata;
+
+	if (device != COMPUTEMODE_OTHER)
+		on_served_settled(modes, device);
 	modes->setup.settled(device, modes->setup.userdata);
 }
 

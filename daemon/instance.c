@@ -218,6 +218,12 @@ static void do_kill_holdouts(struct instance *instance)
 	instance_fault_signal(instance, SIGKILL);
 }
 
+/* Has an effect before it, by what others did when they heard of it, led somewhere else? */
+static bool is_overtaken(const struct instance *instance, unsigned int effect)
+{
+	return effect == INSTANCE_SPAWN && instance->fsm.state != INSTANCE_STARTING;
+}
+
 /* In this order; what follows from an effect comes after all before it. */
 static void carry_out(struct instance *instance, unsigned int effects)
 {
@@ -242,7 +248,7 @@ static void carry_out(struct instance *instance, unsigned int effects)
 	};
 
 	for (size_t i = 0; i < ELEMENTSOF(table); i++)
-		if (effects & table[i].effects)
+		if (effects & table[i].effects && !is_overtaken(instance, table[i].effects))
 			table[i].carry_out(instance);
 }
 
@@ -404,6 +410,7 @@ int instance_new(const struct instance_setup *setup, struct instance **ret)
 	instance->setup = *setup;
 	(void)text_copy(instance->name, sizeof(instance->name), setup->name);
 	instance->setup.name = instance->name;
+	instance->multi_user = setup->multi_user;
 	instance->daemon = PROCESS_INIT;
 	instance->stale = PROCESS_INIT;
 	instance->output.fd = -EBADF;

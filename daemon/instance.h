@@ -126,7 +126,7 @@ struct instance_setup {
 };
 
 struct instance {
-	struct instance_setup setup;
+	struct instance_setup setup; /* multi_user: of the daemon that runs */
 	struct instance_settings settings;
 	struct instance_fsm fsm;
 	char name[DEVICE_UUID_SIZE];
@@ -141,12 +141,14 @@ struct instance {
 	sd_event_source *timer;
 	sd_event_source *patience; /* with old processes, before a start */
 	uint64_t since_usec;       /* realtime, of the state */
+	bool multi_user;           /* of the next daemon, when nobody has a lease then */
 	bool spawn_waits;          /* for old processes to be gone */
 	bool impatient;            /* it has waited long enough for old servers */
 	bool occupied;             /* somebody has a lease */
 	bool restored;             /* from what an earlier supervisor left */
 	bool left;                 /* its processes and files are for the next supervisor */
 	bool prestarting;          /* a start_server is under way */
+	bool must_end_servers;     /* somebody waits for it */
 	bool ending_servers;       /* they were asked to end, and have not all gone */
 	bool answering;            /* what the daemon writes is the answer to a command */
 	bool no_status;            /* this version does not know get_server_status */
@@ -221,7 +223,8 @@ void instance_prestart(struct instance *instance, uint32_t uid);
 /* Has it a server, or soon? Whose: UINT32_MAX when of several users. */
 bool instance_has_server(const struct instance *instance, uint32_t *ret_uid);
 /* Ends its idle servers in order, and lets nobody in meanwhile: then it opens again. For an
- * instance that nobody uses. */
+ * instance that nobody has a lease on, and that somebody else waits for: one that will not go,
+ * because of clients without a lease, gets timeouts.straggler_grace, then its pair is replaced. */
 void instance_end_servers(struct instance *instance, const char *reason);
 
 /* How many clients came through the lease's directory and are there still; their pids. */

@@ -30,8 +30,6 @@ static void forget(struct instance_server *server)
 
 /* ---------------------------------------------------------------- ends */
 
-/* A server failed: it never served, or ended with a status. Too often is too often, whatever the
- * control daemon thinks: it would go on for ever, and its clients would hang. */
 static bool was_ours(const struct instance *instance, int32_t pid)
 {
 	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)
@@ -40,6 +38,8 @@ static bool was_ours(const struct instance *instance, int32_t pid)
 	return false;
 }
 
+/* A server failed: it never served, or ended with a status. Too often is too often, whatever the
+ * control daemon thinks: it would go on for ever, and its clients would hang. */
 static void count_failure(struct instance *instance, int32_t pid)
 {
 	char reason[REASON_SIZE];

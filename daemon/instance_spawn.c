@@ -163,6 +163,8 @@ void instance_spawn(struct instance *instance)
 	instance->failure[0] = '\0';
 	instance->no_status = instance->nameless = instance->answering = false;
 	instance_fault_forget(instance);
+	if (!instance->occupied)
+		instance->setup.multi_user = instance->multi_user;
 	if (r == 0) {
 		r = spawn_daemon(instance);
 		(void)text_format(reason, sizeof(reason), "cannot start %.100s: %s",

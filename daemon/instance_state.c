@@ -190,7 +190,6 @@ static void restore(struct instance *instance, const json_t *content)
 	const json_t *entry;
 	size_t i;
 
-	instance->setup.multi_user = json_is_true(json_object_get(content, "multi_user"));
 	instance_fsm_restore(&instance->fsm,
 			     (uint64_t)json_integer_value(json_object_get(content, "generation")),
 			     (uint64_t)json_integer_value(json_object_get(content, "restarts")),
@@ -201,6 +200,9 @@ static void restore(struct instance *instance, const json_t *content)
 	json_array_foreach(json_object_get(content, "servers"), i, entry) {
 		restore_server(instance, entry);
 	}
+	/* One that runs goes on as it was started. */
+	if (process_is_watched(&instance->daemon))
+		instance->setup.multi_user = json_is_true(json_object_get(content, "multi_user"));
 	if (!process_is_watched(&instance->daemon)) {
 		instance->n_missing = 0;
 		instance_servers_end(instance);
@@ -315,6 +317,8 @@ void instance_adopt(struct instance *instance)
 	for (size_t i = 0; i < instance->n_missing; i++)
 		instance_servers_lost_while_away(instance, instance->missing[i]);
 	instance->n_missing = 0;
+	instance_warm_servers_changed(instance);
+	instance_warm_use_changed(instance);
 	instance_save_soon(instance);
 }
 

@@ -72,10 +72,20 @@ bool instance_has_server(const struct instance *instance, uint32_t *ret_uid)
 
 /* ---------------------------------------------------------------- ending */
 
+static void end_servers(struct instance *instance, const char *reason, bool must)
+{
+	if (!instance->prestarting && !instance_servers_alive(instance))
+		return;
+	instance->must_end_servers =
+		must || (instance->ending_servers && instance->must_end_servers);
+	/* Once more is more time, which only those servers ask for. */
+	if (!instance->ending_servers)
+		instance_dispatch(instance, INSTANCE_EVENT_END_SERVERS, reason);
+}
+
 void instance_end_servers(struct instance *instance, const char *reason)
 {
-	if (instance->prestarting || instance_servers_alive(instance))
-		instance_dispatch(instance, INSTANCE_EVENT_END_SERVERS, reason);
+	end_servers(instance, reason, true);
 }
 
 /* One that is being started must be there before it can be asked to end. */
@@ -106,7 +116,7 @@ void instance_warm_kept(struct instance *instance)
 {
 	if (!instance->ending_servers)
 		return;
-	if (instance->occupied) {
+	if (instance->must_end_servers) {
 		instance_dispatch(instance, INSTANCE_EVENT_END_SERVERS, NULL);
 		arm(instance, RETRY_USEC);
 		return;
@@ -145,7 +155,7 @@ static int on_idle(sd_event_source *source, uint64_t usec, void *userdata)
 	(void)text_format(reason, sizeof(reason),
 			  "its MPS server is ending: nobody has had a lease for %g s",
 			  (double)instance->setup.config->idle_server_stop_usec / 1e6);
-	instance_end_servers(instance, reason);
+	end_servers(instance, reason, false);
 	return 0;
 }
 

@@ -120,6 +120,7 @@ void leases_finish(struct holding *holding, const char *message)
 	leases_directory(leases, lease, directory);
 	leases->n_draining -= lease->state == LEASE_DRAINING;
 	leases_let_go(holding);
+	leases->n_impatient -= holding->impatient;
 	if (was_granted)
 		leases_forget(leases, lease);
 	*holding = (struct holding){.holder = PROCESS_INIT};
@@ -228,6 +229,8 @@ static void grant(struct holding *holding)
 	int r;
 
 	holding->timer = sd_event_source_disable_unref(holding->timer);
+	leases->n_impatient -= holding->impatient;
+	holding->impatient = false;
 	r = make_true(holding);
 	if (r < 0) {
 		leases->stats->leases_refused++;
@@ -254,6 +257,9 @@ static void prepare(struct holding *holding)
 	size_t place = leases_lease_of(holding)->place;
 
 	leases->handlers->prepare(place, leases->userdata);
+	/* Its instance may have failed already, and all who wait for it been refused. */
+	if (!holding->leases || leases_lease_of(holding)->state != LEASE_ASSIGNED)
+		return;
 	if (leases->table.places[place].failed) {
 		leases->stats->leases_refused++;
 		leases_refuse(holding, PROTO_NOT_READY, leases_not_ready(leases, place));
@@ -263,7 +269,7 @@ static void prepare(struct holding *holding)
 	}
 }
 
-static void end_gangs(struct leases *leases)
+void leases_end_gangs(struct leases *leases)
 {
 	size_t place;
 
@@ -287,21 +293,31 @@ void leases_dispatch(struct leases *leases)
 		else
 			grant(&leases->holdings[index]);
 	}
-	if (!leases->closed)
-		end_gangs(leases);
+	if (!leases->closed) {
+		leases_refuse_impatient(leases);
+		leases_end_gangs(leases);
+	}
 	leases->dispatching = false;
 }
 
 /* ---------------------------------------------------------------- what happens around them */
 
+/* Those with clients stay, and drain. */
+static size_t find_granted(const struct leases *leases, size_t place)
+{
+	size_t i = lease_place_first(&leases->table, place);
+
+	while (i != LEASE_NONE && leases->table.leases[i].state != LEASE_GRANTED)
+		i = lease_place_next(&leases->table, i);
+	return i;
+}
+
 static void end_all_of(struct leases *leases, size_t place, const char *why)
 {
-	size_t next;
+	size_t i;
 
-	for (size_t i = lease_place_first(&leases->table, place); i != LEASE_NONE; i = next) {
-		next = lease_place_next(&leases->table, i);
+	while ((i = find_granted(leases, place)) != LEASE_NONE)
 		leases_end(leases, i, why);
-	}
 }
 
 void leases_end_all(struct leases *leases, size_t device, const char *why)

@@ -76,7 +76,7 @@ struct leases {
 		struct lease_sweep sweep;
 	} round;
 	sd_event_source *drained; /* ends leases whose last client has left */
-	size_t n_draining;
+	size_t n_draining, n_impatient;
 	bool dispatching;
 	char runtime_directory[PIPE_DIRECTORY_MAX + 1];
 	struct mounts_location location; /* of the runtime directory, when that is known */
@@ -141,6 +141,7 @@ void leases_close(struct leases *leases, const char *why);
 void leases_renew(struct leases *leases, const struct instance *instance);
 /* An instance's admission opened or closed. */
 void leases_place_changed(struct leases *leases, struct instance *instance);
+/* Its servers are others than before: who waited for the end of one may be granted now. */
 void leases_servers_changed(struct leases *leases, struct instance *instance);
 /* Clients of an instance have left. */
 void leases_clients_left(struct leases *leases);
@@ -155,7 +156,7 @@ void leases_interrupt(struct leases *leases, const struct instance *instance,
 
 /* The id of the lease whose directory the process was started with, seen also through a container's
  * mount; empty when there is none on this instance. */
-void leases_identify(struct leases *leases, const struct instance *instance, pid_t pid,
+void leases_identify(struct leases *leases, struct instance *instance, pid_t pid,
 		     char ret_id[static LEASE_ID_SIZE]);
 
 /* Why a lease that is granted or drains is not as it should be; empty when all is well. */

@@ -53,6 +53,14 @@ static int enter(struct leases *leases, struct leases_ask *ask, size_t index)
 	return leases_watch_holder(holding, ask->request.pid, TAKE_FD(ask->holder_pidfd));
 }
 
+/* It will not queue. But it has its place, which is prepared, and nobody is before it. */
+static int wait_for_place(struct holding *holding)
+{
+	holding->impatient = true;
+	holding->leases->n_impatient++;
+	return leases_start_waiting(holding, USEC_INFINITY);
+}
+
 void leases_acquire(struct leases *leases, struct leases_ask *ask)
 {
 	_cleanup_close_ int pidfd = TAKE_FD(ask->holder_pidfd);
@@ -76,14 +84,12 @@ void leases_acquire(struct leases *leases, struct leases_ask *ask)
 	if (r == 0)
 		leases_dispatch(leases);
 	if (r == 0 && holding->leases && lease_is_waiting(leases_lease_of(holding))) {
-		holding->impatient = ask->wait_usec == 0;
-		/* It has its place: nobody is before it. */
-		if (holding->impatient && leases_lease_of(holding)->state == LEASE_ASSIGNED)
-			r = leases_start_waiting(holding, USEC_INFINITY);
-		else if (holding->impatient)
+		if (ask->wait_usec > 0)
+			r = leases_start_waiting(holding, ask->wait_usec);
+		else if (leases_lease_of(holding)->state == LEASE_QUEUED)
 			leases_refuse_busy(holding);
 		else
-			r = leases_start_waiting(holding, ask->wait_usec);
+			r = wait_for_place(holding);
 	}
 	if (r < 0) {
 		leases_refuse(holding, PROTO_UNSATISFIABLE,

@@ -80,26 +80,6 @@ static void refuse_hopeless(struct leases *leases)
 	}
 }
 
-static size_t find_impatient(const struct leases *leases)
-{
-	const struct lease_table *table = &leases->table;
-
-	for (size_t i = lease_waiting_first(table); i != LEASE_NONE;
-	     i = lease_waiting_next(table, i))
-		if (table->leases[i].state == LEASE_QUEUED && leases->holdings[i].impatient)
-			return i;
-	return LEASE_NONE;
-}
-
-/* Whose place has failed while it was prepared, and who will not queue for another. */
-static void refuse_impatient(struct leases *leases)
-{
-	size_t index;
-
-	while ((index = find_impatient(leases)) != LEASE_NONE)
-		leases_refuse_busy(&leases->holdings[index]);
-}
-
 static void prepare_again(struct leases *leases, size_t index)
 {
 	const struct lease_place *place = &leases->table.places[index];
@@ -114,6 +94,7 @@ void leases_place_changed(struct leases *leases, struct instance *instance)
 	struct lease_place *place = &leases->table.places[instance->setup.index];
 	const struct instance_fsm *fsm = &instance->fsm;
 
+	place->multi_user = instance->setup.multi_user;
 	place->open = fsm->state == INSTANCE_READY && !place->ending;
 	place->failed = fsm->state == INSTANCE_FAILED;
 	(void)text_format(place->closed_reason, sizeof(place->closed_reason), "%.48s is %s%s%.120s",
@@ -122,22 +103,18 @@ void leases_place_changed(struct leases *leases, struct instance *instance)
 	if (place->failed)
 		refuse_hopeless(leases);
 	leases_dispatch(leases);
-	if (place->failed) {
-		refuse_impatient(leases);
+	if (place->failed)
 		leases_update_use(leases, instance->setup.index);
-	}
 	prepare_again(leases, instance->setup.index);
 	leases_ask_refresh(leases);
 }
 
 void leases_hold(struct leases *leases, size_t place, bool held)
 {
-	leases->table.places[place].held = held;
+	lease_hold(&leases->table, place, held);
 	if (held)
 		refuse_hopeless(leases);
 	leases_dispatch(leases);
-	if (held)
-		refuse_impatient(leases);
 	leases_update_use(leases, place);
 	leases_ask_refresh(leases);
 }
@@ -315,7 +292,17 @@ static size_t find_mounted(const struct leases *leases, pid_t pid, const char *p
 	return find_below(leases, leases->location.path, location.path);
 }
 
-void leases_identify(struct leases *leases, const struct instance *instance, pid_t pid,
+/* Its own user, also of one that nobody may look into: /proc shows that as root's. */
+static bool runs_as(pid_t pid, const struct procinfo *info, uid_t uid)
+{
+	uid_t real;
+
+	if (info->uid != 0)
+		return info->uid == uid;
+	return procinfo_real_uid(pid, &real) == 0 && (real == uid || real == 0);
+}
+
+void leases_identify(struct leases *leases, struct instance *instance, pid_t pid,
 		     char ret_id[static LEASE_ID_SIZE])
 {
 	const struct lease *lease;
@@ -337,11 +324,11 @@ void leases_identify(struct leases *leases, const struct instance *instance, pid
 		return;
 	lease = &leases->table.leases[i];
 	if (lease->place != instance->setup.index || lease_is_waiting(lease) ||
-	    (info.uid != lease->request.uid && info.uid != 0))
+	    !runs_as(pid, &info, lease->request.uid))
 		return;
 	(void)text_copy(ret_id, LEASE_ID_SIZE, lease->id);
 	leases->holdings[i].attached_usec = leases_now_usec(leases);
 	/* One that got in while the lease began to drain. */
 	if (lease->state == LEASE_DRAINING)
-		leases_clients_left(leases);
+		instance_watch_attached(instance, lease->id);
 }

@@ -30,6 +30,8 @@ void leases_let_go(struct holding *holding);
 /* Takes the lease out of the table and everything of it away. */
 void leases_finish(struct holding *holding, const char *message);
 void leases_dispatch(struct leases *leases);
+/* Those that nobody needs any more. */
+void leases_end_gangs(struct leases *leases);
 /* Whether anybody has the place, or is to have it. */
 void leases_update_use(struct leases *leases, size_t place);
 /* Sets who may traverse the directory of the place; anew: whatever was set before. */
@@ -53,6 +55,8 @@ void leases_ask_refresh(struct leases *leases);
 int leases_start_waiting(struct holding *holding, uint64_t wait_usec);
 /* It will not wait. */
 void leases_refuse_busy(struct holding *holding);
+/* Those whose place was not to be had after all, and who will not queue for another. */
+void leases_refuse_impatient(struct leases *leases);
 
 /* leases_drain.c */
 int leases_drain_init(struct leases *leases);

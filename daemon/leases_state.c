@@ -243,6 +243,7 @@ void leases_restore(struct leases *leases)
 	(void)text_format(path, sizeof(path), "%s/state", leases->runtime_directory);
 	statefile_each(path, SUFFIX, restore, leases);
 	leases->dispatching = false;
+	leases_end_gangs(leases);
 	(void)text_format(path, sizeof(path), "%s/lease", leases->runtime_directory);
 	rundir_clear_leases(path, is_known, leases);
 }

@@ -141,6 +141,25 @@ void leases_refuse_busy(struct holding *holding)
 	leases_finish(holding, "refused: it would have to wait");
 }
 
+static size_t find_impatient(const struct leases *leases)
+{
+	const struct lease_table *table = &leases->table;
+
+	for (size_t i = lease_waiting_first(table); i != LEASE_NONE;
+	     i = lease_waiting_next(table, i))
+		if (table->leases[i].state == LEASE_QUEUED && leases->holdings[i].impatient)
+			return i;
+	return LEASE_NONE;
+}
+
+void leases_refuse_impatient(struct leases *leases)
+{
+	size_t index;
+
+	while (leases->n_impatient > 0 && (index = find_impatient(leases)) != LEASE_NONE)
+		leases_refuse_busy(&leases->holdings[index]);
+}
+
 int leases_start_waiting(struct holding *holding, uint64_t wait_usec)
 {
 	struct leases *leases = holding->leases;

@@ -147,8 +147,8 @@ static void restore(struct manager *manager)
 			manager->instances[i]->setup.multi_user;
 	}
 	for (size_t i = 0; i < manager->n_instances; i++)
-		manager->leases.table.places[i].held =
-			held_has(&manager->held, instance_name(manager->instances[i]));
+		lease_hold(&manager->leases.table, i,
+			   held_has(&manager->held, instance_name(manager->instances[i])));
 	statefile_each(directory, ".new", remove_unfinished, NULL);
 	gangs_restore(&manager->gangs, directory);
 	statefile_each(directory, INSTANCE_STATE_SUFFIX, end_orphan, manager);
@@ -162,11 +162,12 @@ static void start_instance(size_t place, void *userdata)
 	struct manager *manager = userdata;
 	struct instance *instance = manager->instances[place];
 	const struct lease_place *of = &manager->leases.table.places[place];
-	bool unwanted = of->ending || (of->held && of->n_leases == 0);
+	bool held = of->held && !instance_is_gang(instance);
+	bool unwanted = of->ending || (held && of->n_leases == 0);
 
 	if (!unwanted || instance_control_pid(instance) > 0)
 		instance_start(instance);
-	if (of->held)
+	if (held)
 		instance_drain(instance);
 	if (of->ending)
 		instance_stop(instance);
@@ -176,7 +177,9 @@ static void on_mode_settled(size_t device, void *userdata)
 {
 	struct manager *manager = userdata;
 
-	operations_instance_changed(&manager->operations, manager->instances[device]);
+	if (device != COMPUTEMODE_OTHER)
+		operations_instance_changed(&manager->operations, manager->instances[device]);
+	operations_check(&manager->operations);
 	manager_exit_when_stopped(manager);
 }
 

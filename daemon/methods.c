@@ -401,7 +401,7 @@ static void get_interface_description(struct request *request)
 
 static const struct {
 	const char *name;
-	void (*call)(struct request *request); /* NULL: in the interface, not in this version */
+	void (*call)(struct request *request);
 	bool needs_more;
 } methods[] = {
 	{PROTO_ACQUIRE_LEASE, acquire_lease, false},
@@ -436,10 +436,7 @@ static void call_unknown(struct request *request)
 
 static void call_method(struct request *request, size_t i)
 {
-	if (!methods[i].call)
-		methods_fail(request, VARLINK_METHOD_NOT_IMPLEMENTED,
-			     json_pack("{s:s}", "method", methods[i].name));
-	else if (methods[i].needs_more && !request->call->more)
+	if (methods[i].needs_more && !request->call->more)
 		methods_fail(request, VARLINK_EXPECTED_MORE, NULL);
 	else
 		methods[i].call(request);

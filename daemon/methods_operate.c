@@ -82,7 +82,10 @@ static int hold(struct request *request, struct instance *instance, bool held)
 	if (r < 0) {
 		(void)text_format(reason, sizeof(reason), "cannot write %s: %s", manager->held.path,
 				  strerror(-r));
-		methods_fail_invalid(request, NULL, reason);
+		methods_fail(request, PROTO_NOT_READY,
+			     json_pack("{s:s, s:s, s:s}", "instance", instance_name(instance),
+				       "state", instance_state_to_string(instance->fsm.state),
+				       "reason", reason));
 		return r;
 	}
 	leases_hold(&manager->leases, instance->setup.index, held);
@@ -143,7 +146,7 @@ void methods_restart(struct request *request)
 			     json_pack("{s:s}", "instance", instance_name(instance)));
 		return;
 	}
-	if (place->n_leases > 0 && !operate.force) {
+	if (place->n_leases > place->n_assigned && !operate.force) {
 		methods_fail(request, PROTO_BUSY,
 			     json_pack("{s:s, s:I, s:i, s:n}", "reason", "it has leases", "uid",
 				       (json_int_t)place->uid, "leases", place->n_leases,

@@ -73,10 +73,11 @@ static int on_patience_over(sd_event_source *source, uint64_t usec, void *userda
 	(void)source;
 	(void)usec;
 	operations_forget(operations, instance);
-	leases_end_all(operations->leases, place, "its device is drained by an administrator");
+	/* First that, so that nobody gets what others lose. */
 	instance_stop(instance);
 	if (gang != LEASE_NONE && operations->leases->instances[gang])
 		instance_stop(operations->leases->instances[gang]);
+	leases_end_all(operations->leases, place, "its device is drained by an administrator");
 	return 0;
 }
 

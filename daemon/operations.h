@@ -25,8 +25,8 @@ struct operation {
 /* Of a drain: when the leases that are left are ended. */
 struct patience {
 	struct operations *operations;
-	struct instance *instance; /* NULL: free */
-	sd_event_source *timer;
+	struct instance *instance;
+	sd_event_source *timer; /* NULL: free */
 };
 
 struct operations {

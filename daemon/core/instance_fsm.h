@@ -85,8 +85,8 @@ enum instance_effect {
 	INSTANCE_TERMINATE_HOLDOUTS = 1 << 11, /* through MPS */
 	INSTANCE_TERM_HOLDOUTS = 1 << 12,
 	INSTANCE_KILL_HOLDOUTS = 1 << 13,
-	INSTANCE_RENEW = 1 << 15, /* for those who are in, while nobody is let in: as OPEN does */
 	INSTANCE_END_SERVERS = 1 << 14, /* ask them to; answered by SERVER_GONE */
+	INSTANCE_RENEW = 1 << 15, /* for those who are in, while nobody is let in: as OPEN does */
 };
 
 struct instance_fsm {

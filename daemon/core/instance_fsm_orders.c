@@ -56,12 +56,14 @@ void fsm_on_recycle(struct step *step)
 {
 	struct instance_fsm *fsm = step->fsm;
 
-	if (!fsm->wanted || fsm->state == INSTANCE_STOPPING || fsm->state == INSTANCE_STARTING)
+	if (!fsm->wanted || fsm->state == INSTANCE_STOPPING ||
+	    (fsm->state == INSTANCE_STARTING && !fsm->alive))
 		return;
 	backoff_reset(&fsm->backoff);
 	if (fsm->alive) {
 		fsm->recycled = true;
-		fsm_enter_stopping(step, "recycled", STEP_QUIT);
+		fsm_enter_stopping(step, "recycled",
+				   fsm->state == INSTANCE_STARTING ? STEP_TERM : STEP_QUIT);
 	} else {
 		fsm_enter_starting(step);
 	}

@@ -60,6 +60,7 @@ static void remember_id(struct lease_table *table, size_t index)
 
 	table->leases[index].same_bucket = *bucket;
 	*bucket = index;
+	table->tallies[table->leases[index].request.uid % LEASE_TALLIES]++;
 }
 
 static void forget_id(struct lease_table *table, size_t index)
@@ -69,6 +70,7 @@ static void forget_id(struct lease_table *table, size_t index)
 	while (*link != index)
 		link = &table->leases[*link].same_bucket;
 	*link = table->leases[index].same_bucket;
+	table->tallies[table->leases[index].request.uid % LEASE_TALLIES]--;
 }
 
 size_t lease_find(const struct lease_table *table, const char *id)
@@ -91,6 +93,18 @@ static int count_of_user(const struct lease_table *table, uint32_t uid)
 	return n;
 }
 
+static int *tally_of(struct lease_table *table, uint32_t uid)
+{
+	return &table->tallies[uid % LEASE_TALLIES];
+}
+
+/* Nobody has all to himself. Users share a tally, so that is only looked at closely when it is
+ * high. */
+static bool has_room_for(struct lease_table *table, uint32_t uid)
+{
+	return *tally_of(table, uid) < LEASES_MAX / 2 || count_of_user(table, uid) < LEASES_MAX / 2;
+}
+
 int lease_request(struct lease_table *table, const struct lease_request *request, const char *id,
 		  uint64_t now_usec, size_t *ret_index, char reason[static REASON_SIZE])
 {
@@ -105,11 +119,18 @@ int lease_request(struct lease_table *table, const struct lease_request *request
 		return LEASE_ALL_FAILED;
 	}
 	if (table->rules.max_per_user > 0 &&
+	    *tally_of(table, request->uid) >= table->rules.max_per_user &&
 	    count_of_user(table, request->uid) >= table->rules.max_per_user) {
 		(void)text_format(reason, REASON_SIZE,
 				  "uid %u has %d leases and requests, as many as one user may have",
 				  request->uid, table->rules.max_per_user);
 		return LEASE_USER_LIMIT;
+	}
+	if (request->uid != 0 && !has_room_for(table, request->uid)) {
+		(void)text_format(reason, REASON_SIZE,
+				  "uid %u has half of all %d leases and requests there can be",
+				  request->uid, LEASES_MAX);
+		return LEASE_TABLE_FULL;
 	}
 	/* The last places are root's: nobody keeps an administrator out. */
 	index = LEASE_NONE;
@@ -208,6 +229,14 @@ static void add_device(struct lease_table *table, size_t gang, size_t device)
 	place->n_devices++;
 }
 
+static bool holds_any(const struct lease_table *table, size_t gang)
+{
+	for (size_t i = 0; i < table->n_places; i++)
+		if (table->places[i].gang == gang && table->places[i].held)
+			return true;
+	return false;
+}
+
 /* There is always a place: a gang has two devices of its own. */
 static size_t form_gang(struct lease_table *table, const struct device_set *devices)
 {
@@ -223,8 +252,18 @@ static size_t form_gang(struct lease_table *table, const struct device_set *devi
 	for (size_t i = 0; i < table->n_places; i++)
 		if (device_set_has(devices, i))
 			add_device(table, gang, i);
+	table->places[gang].held = holds_any(table, gang);
 	table->n_gangs++;
 	return gang;
+}
+
+void lease_hold(struct lease_table *table, size_t device, bool held)
+{
+	size_t gang = table->places[device].gang;
+
+	table->places[device].held = held;
+	if (gang != LEASE_NONE)
+		table->places[gang].held = holds_any(table, gang);
 }
 
 size_t lease_gang_unneeded(struct lease_table *table)
@@ -258,7 +297,7 @@ static bool is_prepared(const struct lease_table *table, const struct lease *lea
 {
 	const struct lease_place *place = &table->places[lease->place];
 
-	return place->open &&
+	return place->open && !place->held &&
 	       (place->multi_user || !place->has_server || place->server_uid == lease->request.uid);
 }
 
@@ -273,8 +312,14 @@ static void grant(struct lease_table *table, size_t index, uint64_t now_usec)
 	lease->granted_usec = now_usec;
 }
 
+/* Held, or failed; a gang that has failed is the shell's to refuse. */
+static bool is_lost(const struct lease_table *table, size_t place)
+{
+	return table->places[place].held || (table->places[place].failed && place < DEVICES_MAX);
+}
+
 /* The first of those whose place is prepared. Who has one that has failed or is held looks for
- * another; of a gang, it is up to the shell to refuse it. */
+ * another. */
 static size_t find_prepared(struct lease_table *table)
 {
 	size_t next;
@@ -285,8 +330,7 @@ static size_t find_prepared(struct lease_table *table)
 		next = lease->next;
 		if (is_prepared(table, lease))
 			return i;
-		if (lease->place >= DEVICES_MAX ||
-		    (!table->places[lease->place].failed && !table->places[lease->place].held))
+		if (!is_lost(table, lease->place))
 			continue;
 		table->places[lease->place].n_assigned--;
 		vacate(table, i);

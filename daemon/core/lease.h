@@ -30,6 +30,7 @@
 #define LEASES_MAX 8192
 #define LEASES_RESERVED 64
 #define LEASES_BUCKETS 8192
+#define LEASE_TALLIES 1024
 /* Sets of devices that are waited for at a time, and counted together; past them positions are
  * found by walking the queue. */
 #define LEASE_KINDS_MAX 64
@@ -86,7 +87,6 @@ struct lease_place {
 	/* Set by the shell as the instance goes. */
 	bool open;
 	bool failed; /* not open, and not known to be again soon: nobody waits for it */
-	bool held;   /* by an administrator: likewise */
 	char closed_reason[REASON_SIZE]; /* shown to those who wait */
 	bool has_server;
 	uint32_t server_uid; /* whose; UINT32_MAX: several users' */
@@ -95,6 +95,7 @@ struct lease_place {
 	int n_leases, n_assigned, clients, threads_percent;
 	int64_t memory_reserved_bytes;
 	bool exclusive;
+	bool held;                 /* by an administrator: likewise not open */
 	size_t gang;               /* of a device: the place of the gang that has it */
 	struct device_set devices; /* of a gang; of a device: not used */
 	int n_devices;             /* of a gang; 0: this place is not in use */
@@ -131,6 +132,7 @@ struct lease_table {
 	size_t free_head, top; /* top: leases past it were never used */
 	struct lease_list queue, assigned;
 	size_t buckets[LEASES_BUCKETS];
+	int tallies[LEASE_TALLIES]; /* leases and requests, by user */
 	struct lease_kind kinds[LEASE_KINDS_MAX];
 	size_t n_without_kind;
 };
@@ -177,6 +179,10 @@ void lease_drain(struct lease_table *table, size_t index);
 
 /* Ends a lease or a wait. */
 void lease_end(struct lease_table *table, size_t index);
+
+/* An administrator holds a device, or gives it back; a gang over it is held too. Who has been
+ * assigned there looks for another place. */
+void lease_hold(struct lease_table *table, size_t device, bool held);
 
 /* The place of a gang that nobody needs any more, each once; LEASE_NONE. It is ending then. */
 size_t lease_gang_unneeded(struct lease_table *table);

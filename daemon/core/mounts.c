@@ -7,6 +7,8 @@
 #include "text.h"
 #include "util.h"
 
+#define MOUNTS_ON_WAY_MAX 64
+
 struct mount {
 	int id, parent;
 	unsigned int major, minor;
@@ -77,28 +79,77 @@ static const char *below(const char *path, const char *directory)
 	return path + length;
 }
 
-/* The mount on top of `on` that is met first on the way to path; false when there is none. With
- * on NULL: the root of all. A path begins there, whatever is mounted over it. */
-static bool next_mount(const char *mountinfo, const char *path, const struct mount *on,
-		       struct mount *ret)
+/* A mount on the way to the path. */
+struct candidate {
+	const char *line;
+	int id, parent;
+	size_t length; /* of its point */
+};
+
+struct candidates {
+	struct candidate list[MOUNTS_ON_WAY_MAX];
+	size_t n;
+};
+
+/* -ELOOP when there are too many: nobody mounts that deep, but to keep us busy. */
+static int find_candidates(const char *mountinfo, const char *path, struct candidates *ret)
 {
 	struct mount mount;
-	bool found = false;
 
+	ret->n = 0;
 	for (const char *line = mountinfo; line && *line;
 	     line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
 		if (!parse(line, &mount) || !below(path, mount.point))
 			continue;
-		if (streq(mount.point, "/") != (on == NULL))
-			continue;
-		if (on && (mount.parent != on->id || mount.id == on->id))
-			continue;
-		if (found && (!on || strlen(mount.point) >= strlen(ret->point)))
-			continue;
-		*ret = mount;
-		found = true;
+		if (ret->n == MOUNTS_ON_WAY_MAX)
+			return -ELOOP;
+		ret->list[ret->n++] = (struct candidate){
+			.line = line,
+			.id = mount.id,
+			.parent = mount.parent,
+			.length = strlen(mount.point),
+		};
 	}
-	return found;
+	return 0;
+}
+
+/* The one on top of `on` that is met first; NULL when there is none. With on NULL: the root of all.
+ * A path begins there, whatever is mounted over it. */
+static const struct candidate *next_mount(const struct candidates *candidates,
+					  const struct candidate *on)
+{
+	const struct candidate *next = NULL;
+
+	for (size_t i = 0; i < candidates->n; i++) {
+		const struct candidate *candidate = &candidates->list[i];
+
+		if ((candidate->length == 1) != (on == NULL))
+			continue;
+		if (on && (candidate->parent != on->id || candidate->id == on->id))
+			continue;
+		if (!next || (on && candidate->length < next->length))
+			next = candidate;
+	}
+	return next;
+}
+
+/* The last on the way: the file system that the path is on. */
+static int find_mount(const char *mountinfo, const char *path, struct mount *ret)
+{
+	struct candidates candidates;
+	const struct candidate *mount, *next;
+	int r;
+
+	r = find_candidates(mountinfo, path, &candidates);
+	if (r < 0)
+		return r;
+	mount = next_mount(&candidates, NULL);
+	if (!mount)
+		return -ENOENT;
+	/* Ids that are a circle are none that the kernel wrote. */
+	for (size_t i = 0; i < candidates.n && (next = next_mount(&candidates, mount)); i++)
+		mount = next;
+	return parse(mount->line, ret) ? 0 : -ENOENT;
 }
 
 static bool is_plain(const char *path)
@@ -115,16 +166,15 @@ static bool is_plain(const char *path)
 int mounts_locate(const char *mountinfo, const char *path, struct mounts_location *ret)
 {
 	struct mounts_location found;
-	struct mount mount, next;
+	struct mount mount;
 	const char *rest;
 	int r;
 
 	if (!is_plain(path))
 		return -EINVAL;
-	if (!next_mount(mountinfo, path, NULL, &mount))
-		return -ENOENT;
-	while (next_mount(mountinfo, path, &mount, &next))
-		mount = next;
+	r = find_mount(mountinfo, path, &mount);
+	if (r < 0)
+		return r;
 	rest = below(path, mount.point);
 	found.major = mount.major;
 	found.minor = mount.minor;

@@ -265,7 +265,8 @@ static void say(enum obstacle what, const struct lease_place *place, char *reaso
 	case OBSTACLE_NONE:
 		break;
 	case OBSTACLE_CLOSED:
-		(void)text_copy(reason, REASON_SIZE, place->closed_reason);
+		(void)text_copy(reason, REASON_SIZE,
+				place->held ? "held by an administrator" : place->closed_reason);
 		break;
 	case OBSTACLE_CLIENTS:
 		(void)text_format(reason, REASON_SIZE, "full: %d/%d clients reserved",

@@ -155,3 +155,22 @@ bool procinfo_shares_mounts(pid_t pid)
 	return stat(path, &theirs) == 0 && stat("/proc/self/ns/mnt", &ours) == 0 &&
 	       ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
 }
+
+int procinfo_real_uid(pid_t pid, uid_t *ret_uid)
+{
+	_cleanup_close_ int fd = -EBADF;
+	char text[4096];
+	const char *line;
+	ssize_t n;
+	int r;
+
+	r = open_proc(pid, "status", &fd);
+	if (r < 0)
+		return r;
+	n = read(fd, text, sizeof(text) - 1);
+	if (n <= 0)
+		return -ESRCH;
+	text[n] = '\0';
+	line = strstr(text, "\nUid:");
+	return line && sscanf(line, "\nUid: %u", ret_uid) == 1 ? 0 : -EBADMSG;
+}

@@ -18,6 +18,9 @@ struct procinfo {
 /* -ESRCH when there is no such process. */
 int procinfo_read(pid_t pid, struct procinfo *ret);
 
+/* The real user id, also of a process that nobody may look into. */
+int procinfo_real_uid(pid_t pid, uid_t *ret_uid);
+
 /* Copies the value of an environment variable as the process started with it. -ENOENT when it
  * has none, -ESRCH, -EACCES, -ENAMETOOLONG. */
 int procinfo_environment(pid_t pid, const char *name, char *ret_value, size_t size);
@@ -25,7 +28,8 @@ int procinfo_environment(pid_t pid, const char *name, char *ret_value, size_t si
 /* Does it see the same mounts as we do? False when that cannot be known. */
 bool procinfo_shares_mounts(pid_t pid);
 
-#define PROCINFO_MOUNTS_MAX ((size_t)1024 * 1024)
+/* Anybody can have many mounts in a namespace of his own, and all of it is read. */
+#define PROCINFO_MOUNTS_MAX ((size_t)256 * 1024)
 /* The text of its mountinfo (mounts.h); the caller frees it. -E2BIG past the limit. */
 int procinfo_mounts(pid_t pid, char **ret_text);
 

@@ -17,7 +17,7 @@
 /* Deeper than anybody puts things into a lease directory. */
 #define DEPTH_MAX 16
 /* Removed in one go: nobody else waits for long while somebody filled a directory. What is left
- * goes with the runtime directory, at the next start or boot. */
+ * goes with the runtime directory at the next boot. */
 #define ENTRIES_MAX 4096
 #define LOCK_TRIES 50
 #define LOCK_PAUSE_NSEC (10L * 1000 * 1000)

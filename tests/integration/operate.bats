@@ -251,6 +251,10 @@ kill_started_but() {
 	done
 }
 
+gang_is_ready() {
+	[[ $(gang_status "$1" .state) == ready ]]
+}
+
 @test "drain under a lease of several GPUs waits for it; it cannot be held itself" {
 	gpus 3
 	start_supervisor
@@ -264,7 +268,7 @@ kill_started_but() {
 	refused Held AcquireLease "{\"devices\":[\"$GPU0\"]}"
 	ctl lease --gpu 2 --no-wait -- cuda-client init
 	for _ in 1 2; do
-		[[ $(gang_status g .state) == ready ]]
+		eventually 5 gang_is_ready g
 		run ! said drain '.[-1].continues | not'
 		kill_supervisor
 		launch_supervisor
@@ -399,7 +403,7 @@ kill_started_but() {
 	start_supervisor
 	control=$(control_pid 0)
 	hold first --gpu 0
-	refused InvalidRequest Drain '{"instance":"0"}' "(.reason | test(\"$WORK/state/held\"))"
+	refused NotReady Drain '{"instance":"0"}' "(.reason | test(\"$WORK/state/held\"))"
 	run -1 --separate-stderr ctl drain 0
 	[[ $stderr == *"$WORK/state/held"* ]]
 	status_is '.instances[0] | .state == "ready" and .held == false'
@@ -412,7 +416,7 @@ kill_started_but() {
 	answer Drain '{"instance":"0"}' '.parameters.instance.held'
 	rm -r "$WORK/state"
 	: >"$WORK/state"
-	refused InvalidRequest Resume '{"instance":"0"}' "(.reason | test(\"$WORK/state/held\"))"
+	refused NotReady Resume '{"instance":"0"}' "(.reason | test(\"$WORK/state/held\"))"
 	is_held 0
 	rm "$WORK/state"
 	ctl resume 0

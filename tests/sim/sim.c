@@ -116,6 +116,8 @@ static void carry_out(size_t place, unsigned int effects)
 			instance->fsm.state == INSTANCE_READY && !world.table.places[place].ending;
 		world.table.places[place].failed = instance->fsm.state == INSTANCE_FAILED;
 	}
+	if (place < PLACES && world.table.places[place].held != instance->fsm.held)
+		lease_hold(&world.table, place, instance->fsm.held);
 	if (effects & INSTANCE_INTERRUPT)
 		tell(place, true);
 	if (effects & INSTANCE_TELL_HIT)
