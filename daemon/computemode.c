@@ -472,6 +472,8 @@ int computemode_init(struct computemode *modes, const struct computemode_setup *
 		struct device *device = &setup->served->devices[i];
 		struct computemode_entry *entry = add(modes, device->uuid);
 
+		if (!entry)
+			return -ENOSPC;
 		show(entry, device->compute_mode);
 		entry->device = device;
 	}

@@ -315,7 +315,7 @@ static void grant(struct lease_table *table, size_t index, uint64_t now_usec)
 /* Held, or failed; a gang that has failed is the shell's to refuse. */
 static bool is_lost(const struct lease_table *table, size_t place)
 {
-	return table->places[place].held || (table->places[place].failed && place < DEVICES_MAX);
+	return table->places[place].held || (place < DEVICES_MAX && table->places[place].failed);
 }
 
 /* The first of those whose place is prepared. Who has one that has failed or is held looks for
