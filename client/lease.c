@@ -97,7 +97,8 @@ int cmd_lease(const char *socket, int argc, char *argv[])
 	if (options.help)
 		return cli_help(lease_options_help);
 	if (options.private || options.fallback == FALLBACK_PRIVATE) {
-		cli_print("--private is not available in this version; use a system supervisor");
+		cli_print("%s is not available in this version; use a system supervisor",
+			  options.private ? "--private" : "--fallback private");
 		return CLI_NO_LEASE;
 	}
 	return options.command ? lease_for_job(&call, &options) : lease_for_shell(&call, &options);

@@ -12,7 +12,7 @@
 const char lease_options_help[] =
 	"Usage: mpsctl lease [OPTIONS] -- CMD [ARG...]   run CMD under a lease\n"
 	"       mpsctl lease [OPTIONS]                   a lease for the calling shell:\n"
-	"                                                eval \"$(mpsctl lease)\"\n"
+	"                                                lease=$(mpsctl lease) && eval \"$lease\"\n"
 	"\n"
 	"  -g, --gpus N          devices in the lease, all shown to CMD (1)\n"
 	"      --gpu SEL         out of these devices: UUID or prefix of one, PCI address,\n"
@@ -32,7 +32,7 @@ const char lease_options_help[] =
 	"      --on-loss WHAT    when the MPS server is lost: notify (default), terminate CMD,\n"
 	"                        or rerun it\n"
 	"      --reruns N        with --on-loss rerun: at most N times (3)\n"
-	"      --fallback WHAT   when no lease can be had: none (default: fail), private, or\n"
+	"      --fallback WHAT   when no lease can be had: none (default: fail), or\n"
 	"                        time-slicing: run CMD without MPS\n"
 	"      --private         a supervisor of one's own (not available in this version)\n"
 	"\n"

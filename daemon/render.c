@@ -187,16 +187,34 @@ static const char *kind_of(const struct instance *instance)
 	return instance->setup.devices[0]->mig ? "mig" : "gpu";
 }
 
+/* The gang that has its device; NULL. */
+static const struct instance *gang_over(const struct leases *leases,
+					const struct instance *instance)
+{
+	size_t gang = leases->table.places[instance->setup.index].gang;
+
+	return gang == LEASE_NONE ? NULL : leases->instances[gang];
+}
+
+/* Stopped by a drain, but its device is in use: it is not drained yet. */
+static bool is_in_use(const struct leases *leases, const struct instance *instance)
+{
+	return instance->fsm.held && instance->fsm.state == INSTANCE_STOPPED &&
+	       gang_over(leases, instance);
+}
+
 /* Of one below a gang that is ready itself, that it is kept empty. */
 static json_t *render_reason(const struct leases *leases, const struct instance *instance)
 {
-	size_t gang = leases->table.places[instance->setup.index].gang;
+	const struct instance *gang = gang_over(leases, instance);
 	char reason[REASON_SIZE];
 
-	if (instance->fsm.reason[0] || gang == LEASE_NONE || !leases->instances[gang])
+	if (!gang || (instance->fsm.reason[0] && !is_in_use(leases, instance)))
 		return text_or_null(instance->fsm.reason);
-	(void)text_format(reason, sizeof(reason), "held empty for %s",
-			  instance_name(leases->instances[gang]));
+	(void)text_format(reason, sizeof(reason), "%s %s",
+			  instance->fsm.held ? "held by an administrator; waits for the leases of"
+					     : "held empty for",
+			  instance_name(gang));
 	return json_string(reason);
 }
 
@@ -209,7 +227,9 @@ json_t *render_instance(const struct leases *leases, const struct instance *inst
 	json = json_pack("{s:s, s:s, s:o, s:s, s:o, s:b, s:I, s:I, s:b, s:o, s:o, s:o, s:I, "
 			 "s:o, s:o}",
 			 "name", instance_name(instance), "kind", kind_of(instance), "devices",
-			 render_devices(instance), "state", instance_state_to_string(fsm->state),
+			 render_devices(instance), "state",
+			 instance_state_to_string(is_in_use(leases, instance) ? INSTANCE_DRAINING
+									      : fsm->state),
 			 "reason", render_reason(leases, instance), "held", instance->fsm.held,
 			 "since_usec", (json_int_t)instance->since_usec, "generation",
 			 (json_int_t)fsm->generation, "multi_user", instance->setup.multi_user,

@@ -62,7 +62,7 @@ void fsm_on_recycle(struct step *step)
 	backoff_reset(&fsm->backoff);
 	if (fsm->alive) {
 		fsm->recycled = true;
-		fsm_enter_stopping(step, "recycled",
+		fsm_enter_stopping(step, "restarted by an administrator",
 				   fsm->state == INSTANCE_STARTING ? STEP_TERM : STEP_QUIT);
 	} else {
 		fsm_enter_starting(step);

@@ -27,7 +27,7 @@ static const char leases_text[] =
 	" {\"id\": \"dddddddd\", \"state\": \"queued\", \"instance\": null, \"devices\": [],"
 	"  \"uid\": 3999999002, \"pid\": 14, \"clients\": 1, \"attached\": [], \"name\": null,"
 	"  \"requested_usec\": 995000000, \"granted_usec\": null, \"position\": 1,"
-	"  \"reason\": \"GPU-1 is starting: its idle MPS server is ending\"},"
+	"  \"reason\": \"GPU-1 is starting: the MPS server of another user is ending\"},"
 	" {\"id\": null, \"state\": null, \"instance\": null, \"devices\": null, \"uid\": null,"
 	"  \"attached\": null, \"clients\": null, \"requested_usec\": null}, 7]";
 
@@ -43,7 +43,7 @@ static const struct {
 	 "aaaaaaaa  GPU-1                   granted,exclusive  3999999001  12   1m 0s  25%      1.0G    2/4          h\xc3\xa9    -\n"
 	 "bbbbbbbb  gang-0a1b2c3d (2 GPUs)  granted            3999999001  13   10s    -        -       0/1 per GPU  -     no client attached\n"
 	 "cccccccc  GPU-1                   draining           3999999002  -    5m 0s  -        -       1/1          j     its holder has ended; still attached: pids 34\n"
-	 "dddddddd  -                       queued             3999999002  14   5s     -        -       0/1          -     position 1: GPU-1 is starting: its idle MPS server is ending\n"
+	 "dddddddd  -                       queued             3999999002  14   5s     -        -       0/1          -     position 1: GPU-1 is starting: the MPS server of another user is ending\n"
 	 "-         -                       -                  -           -    0s     -        -       0/1          -     -\n"
 	 "-         -                       -                  -           -    0s     -        -       0/1          -     -\n"},
 	{"gang-0a1b2c3d", 1,
