@@ -240,6 +240,9 @@ void instance_signal_attached(struct instance *instance, const char *lease, int 
  * server closed its sockets, before any client could end. */
 void instance_catch_up(struct instance *instance);
 
+/* Is its control daemon on its way out, though its end has not been told yet? */
+bool instance_control_is_ending(const struct instance *instance);
+
 /* The settings that the configuration gives; instances take a new one over as they run. */
 void instance_configure(struct instance *instance, const struct config *config);
 

@@ -95,6 +95,13 @@ static bool control_lives(const struct instance *instance)
 	return pid > 0 && instance->fsm.state != INSTANCE_STOPPING && !is_ending(pid);
 }
 
+bool instance_control_is_ending(const struct instance *instance)
+{
+	pid_t pid = instance_control_pid(instance);
+
+	return pid > 0 && is_ending(pid);
+}
+
 static bool any_is_ending(const struct instance *instance)
 {
 	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)

@@ -178,6 +178,9 @@ static void on_holder_exit(struct process *process, int status, void *userdata)
 	(void)status;
 	if (!lease_is_waiting(leases_lease_of(holding))) {
 		instance_catch_up(leases_instance_of(holding));
+		/* Nobody gets the place of who died with the daemon: its end is told next. */
+		if (instance_control_is_ending(leases_instance_of(holding)))
+			leases->table.places[leases_lease_of(holding)->place].open = false;
 		leases_tell_ahead(holding);
 	}
 	leases_end(leases, holding->index, "its process has ended");
