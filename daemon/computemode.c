@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "computemode.h"
 
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "computemode_plan.h"
@@ -23,24 +22,10 @@ static const char *known(const char *mode)
 
 /* ---------------------------------------------------------------- the record */
 
-static int make_directory(const struct computemode *modes)
-{
-	char directory[sizeof(modes->path)];
-
-	(void)text_copy(directory, sizeof(directory), modes->path);
-	*strrchr(directory, '/') = '\0';
-	return mkdir(directory, 0700) < 0 && errno != EEXIST ? -errno : 0;
-}
-
 static int store(const struct computemode *modes)
 {
-	json_t *recorded;
-	int r;
+	json_t *recorded = json_object();
 
-	r = make_directory(modes);
-	if (r < 0)
-		return r;
-	recorded = json_object();
 	for (size_t i = 0; i < modes->n_entries; i++)
 		if (modes->entries[i].previous[0])
 			json_object_set_new(recorded, modes->entries[i].uuid,

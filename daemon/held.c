@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "held.h"
 
-#include <sys/stat.h>
-
 #include "journal.h"
 #include "statefile.h"
 #include "text.h"
@@ -57,15 +55,8 @@ bool held_has(const struct held *held, const char *name)
 
 static int store(const struct held *held)
 {
-	char directory[CONFIG_TEXT_SIZE + 16];
 	json_t *names = json_array();
 
-	(void)text_copy(directory, sizeof(directory), held->path);
-	*strrchr(directory, '/') = '\0';
-	if (mkdir(directory, 0700) < 0 && errno != EEXIST) {
-		json_decref(names);
-		return -errno;
-	}
 	for (size_t i = 0; i < held->n; i++)
 		json_array_append_new(names, json_string(held->names[i]));
 	return statefile_write(held->path, KIND, json_pack("{s:o}", "names", names), true);

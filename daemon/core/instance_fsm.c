@@ -414,83 +414,55 @@ static void on_socket_lost(struct step *step)
 		fsm_enter_stopping(step, step->reason, STEP_QUIT);
 }
 
-static void on_event(struct step *step, enum instance_event event)
+static void on_spawn_failed(struct step *step)
 {
-	struct instance_fsm *fsm = step->fsm;
-
-	switch (event) {
-	case INSTANCE_EVENT_START:
-		fsm_on_start(step);
-		return;
-	case INSTANCE_EVENT_STOP:
-		fsm_on_stop(step);
-		return;
-	case INSTANCE_EVENT_RECYCLE:
-		fsm_on_recycle(step);
-		return;
-	case INSTANCE_EVENT_DRAIN:
-		fsm_on_drain(step);
-		return;
-	case INSTANCE_EVENT_SPAWNED:
-		on_spawned(step);
-		return;
-	case INSTANCE_EVENT_SPAWN_FAILED:
-		on_gone(step, step->reason);
-		return;
-	case INSTANCE_EVENT_ADOPTED:
-		on_adopted(step);
-		return;
-	case INSTANCE_EVENT_HINT:
-		if (fsm->state == INSTANCE_STARTING && fsm->alive)
-			fsm_query(step);
-		return;
-	case INSTANCE_EVENT_ANSWERED:
-		on_answered(step);
-		return;
-	case INSTANCE_EVENT_FAULT_STAYS:
-		on_fault_stays(step);
-		return;
-	case INSTANCE_EVENT_NO_ANSWER:
-	case INSTANCE_EVENT_TIMED_OUT:
-		on_no_answer(step);
-		return;
-	case INSTANCE_EVENT_NOT_ASKED:
-		on_not_asked(step);
-		return;
-	case INSTANCE_EVENT_SERVERS_FAIL:
-		on_servers_fail(step);
-		return;
-	case INSTANCE_EVENT_SOCKET_LOST:
-		on_socket_lost(step);
-		return;
-	case INSTANCE_EVENT_FAULT:
-		fsm_on_fault(step);
-		return;
-	case INSTANCE_EVENT_SETTLED:
-		if (fsm->state == INSTANCE_FAULTED && fsm->fault_step == FAULT_SETTLING)
-			fsm_on_faulted_deadline(step);
-		return;
-	case INSTANCE_EVENT_VICTIMS_GONE:
-		fsm_on_victims_gone(step);
-		return;
-	case INSTANCE_EVENT_DIED:
-		on_died(step);
-		return;
-	case INSTANCE_EVENT_SERVER_LOST:
-		on_server_lost(step);
-		return;
-	case INSTANCE_EVENT_END_SERVERS:
-		fsm_on_end_servers(step);
-		return;
-	case INSTANCE_EVENT_SERVER_GONE:
-		on_server_gone(step);
-		return;
-	case INSTANCE_EVENT_DEADLINE:
-		if (step->now_usec >= fsm->deadline_usec)
-			on_deadline(step);
-		return;
-	}
+	on_gone(step, step->reason);
 }
+
+static void on_hint(struct step *step)
+{
+	if (step->fsm->state == INSTANCE_STARTING && step->fsm->alive)
+		fsm_query(step);
+}
+
+static void on_settled(struct step *step)
+{
+	if (step->fsm->state == INSTANCE_FAULTED && step->fsm->fault_step == FAULT_SETTLING)
+		fsm_on_faulted_deadline(step);
+}
+
+static void on_time(struct step *step)
+{
+	if (step->now_usec >= step->fsm->deadline_usec)
+		on_deadline(step);
+}
+
+/* Every event has one. */
+static void (*const handlers[])(struct step *step) = {
+	[INSTANCE_EVENT_START] = fsm_on_start,
+	[INSTANCE_EVENT_STOP] = fsm_on_stop,
+	[INSTANCE_EVENT_RECYCLE] = fsm_on_recycle,
+	[INSTANCE_EVENT_DRAIN] = fsm_on_drain,
+	[INSTANCE_EVENT_SPAWNED] = on_spawned,
+	[INSTANCE_EVENT_SPAWN_FAILED] = on_spawn_failed,
+	[INSTANCE_EVENT_ADOPTED] = on_adopted,
+	[INSTANCE_EVENT_HINT] = on_hint,
+	[INSTANCE_EVENT_ANSWERED] = on_answered,
+	[INSTANCE_EVENT_FAULT_STAYS] = on_fault_stays,
+	[INSTANCE_EVENT_NO_ANSWER] = on_no_answer,
+	[INSTANCE_EVENT_NOT_ASKED] = on_not_asked,
+	[INSTANCE_EVENT_TIMED_OUT] = on_no_answer,
+	[INSTANCE_EVENT_DIED] = on_died,
+	[INSTANCE_EVENT_SERVER_LOST] = on_server_lost,
+	[INSTANCE_EVENT_END_SERVERS] = fsm_on_end_servers,
+	[INSTANCE_EVENT_SERVER_GONE] = on_server_gone,
+	[INSTANCE_EVENT_SERVERS_FAIL] = on_servers_fail,
+	[INSTANCE_EVENT_SOCKET_LOST] = on_socket_lost,
+	[INSTANCE_EVENT_FAULT] = fsm_on_fault,
+	[INSTANCE_EVENT_SETTLED] = on_settled,
+	[INSTANCE_EVENT_VICTIMS_GONE] = fsm_on_victims_gone,
+	[INSTANCE_EVENT_DEADLINE] = on_time,
+};
 
 static void check(const struct instance_fsm *fsm, const struct instance_settings *settings,
 		  unsigned int effects)
@@ -543,7 +515,8 @@ unsigned int instance_fsm_step(struct instance_fsm *fsm, const struct instance_s
 		.now_usec = now_usec,
 	};
 
-	on_event(&step, event);
+	assert((size_t)event < ELEMENTSOF(handlers) && handlers[event]);
+	handlers[event](&step);
 	check(fsm, settings, step.effects);
 	return step.effects;
 }

@@ -29,6 +29,17 @@ static int open_proc(pid_t pid, const char *name, int *ret_fd)
 	return 0;
 }
 
+/* A small file of the process, whole. -ESRCH when there is nothing, for then it has just ended. */
+static int read_small(int fd, char *text, size_t size)
+{
+	ssize_t n = read(fd, text, size - 1);
+
+	if (n <= 0)
+		return -ESRCH;
+	text[n] = '\0';
+	return 0;
+}
+
 int procinfo_read(pid_t pid, struct procinfo *ret)
 {
 	_cleanup_close_ int fd = -EBADF;
@@ -37,17 +48,14 @@ int procinfo_read(pid_t pid, struct procinfo *ret)
 	char text[1024];
 	struct stat st;
 	char *tail;
-	ssize_t n;
 	unsigned int flags;
 	int r, parent;
 
 	r = open_proc(pid, "stat", &fd);
+	if (r == 0)
+		r = read_small(fd, text, sizeof(text));
 	if (r < 0)
 		return r;
-	n = read(fd, text, sizeof(text) - 1);
-	if (n <= 0)
-		return -ESRCH;
-	text[n] = '\0';
 	/* The command's name stands in brackets and may hold anything, brackets too. */
 	tail = strrchr(text, ')');
 	if (!tail || sscanf(tail + 1,
@@ -105,16 +113,13 @@ int procinfo_environment(pid_t pid, const char *name, char *ret_value, size_t si
 int procinfo_name(pid_t pid, char *ret_name, size_t size)
 {
 	_cleanup_close_ int fd = -EBADF;
-	ssize_t n;
 	int r;
 
 	r = open_proc(pid, "comm", &fd);
+	if (r == 0)
+		r = read_small(fd, ret_name, size);
 	if (r < 0)
 		return r;
-	n = read(fd, ret_name, size - 1);
-	if (n <= 0)
-		return -ESRCH;
-	ret_name[n] = '\0';
 	ret_name[strcspn(ret_name, "\n")] = '\0';
 	for (char *p = ret_name; *p; p++)
 		if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f)
@@ -161,16 +166,13 @@ int procinfo_real_uid(pid_t pid, uid_t *ret_uid)
 	_cleanup_close_ int fd = -EBADF;
 	char text[4096];
 	const char *line;
-	ssize_t n;
 	int r;
 
 	r = open_proc(pid, "status", &fd);
+	if (r == 0)
+		r = read_small(fd, text, sizeof(text));
 	if (r < 0)
 		return r;
-	n = read(fd, text, sizeof(text) - 1);
-	if (n <= 0)
-		return -ESRCH;
-	text[n] = '\0';
 	line = strstr(text, "\nUid:");
 	return line && sscanf(line, "\nUid: %u", ret_uid) == 1 ? 0 : -EBADMSG;
 }

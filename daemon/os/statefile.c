@@ -48,17 +48,36 @@ static int write_all(int fd, const char *text, size_t length)
 	return 0;
 }
 
-static int sync_directory(const char *path)
+static int directory_of(const char *path, char directory[static PATH_MAX])
 {
-	char directory[PATH_MAX];
-	_cleanup_close_ int fd = -EBADF;
 	char *slash;
 
-	if (text_copy(directory, sizeof(directory), path) < 0)
+	if (text_copy(directory, PATH_MAX, path) < 0)
 		return -ENAMETOOLONG;
 	slash = strrchr(directory, '/');
 	if (slash)
 		*slash = '\0';
+	return 0;
+}
+
+static int make_directory(const char *path)
+{
+	char directory[PATH_MAX];
+	int r = directory_of(path, directory);
+
+	if (r < 0)
+		return r;
+	return mkdir(directory, 0700) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+static int sync_directory(const char *path)
+{
+	char directory[PATH_MAX];
+	_cleanup_close_ int fd = -EBADF;
+	int r = directory_of(path, directory);
+
+	if (r < 0)
+		return r;
 	fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
@@ -97,6 +116,8 @@ int statefile_write(const char *path, const char *kind, json_t *content, bool du
 	if (!text)
 		return -ENOMEM;
 	r = text_format(fresh, sizeof(fresh), "%s.new", path);
+	if (r == 0 && durable)
+		r = make_directory(path);
 	if (r == 0)
 		r = write_new(fresh, text, durable);
 	if (r == 0 && rename(fresh, path) < 0)

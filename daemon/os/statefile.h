@@ -13,7 +13,8 @@
 #define STATEFILE_MAX ((size_t)1024 * 1024)
 
 /* Adds to content, which is taken over, what a reader checks. kind: what it is. durable: it must
- * outlive a power cut, and the boot does not matter. -errno. */
+ * outlive a power cut, and the boot does not matter; its directory is made when it is missing,
+ * 0700. -errno. */
 int statefile_write(const char *path, const char *kind, json_t *content, bool durable);
 
 /* -ENOENT, also when it is of another boot; -EPROTO for another kind or version; -EBADMSG when it

@@ -28,13 +28,6 @@ short() {
 		'restart = { backoff_min = 0.05; };' "${@:2}"
 }
 
-kill_supervisor() {
-	kill -KILL "$SUPERVISOR"
-	eventually 2 gone "$SUPERVISOR"
-	wait "$SUPERVISOR" || true
-	SUPERVISOR=
-}
-
 restart_supervisor() {
 	kill_supervisor
 	start_supervisor

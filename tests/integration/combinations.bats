@@ -18,13 +18,6 @@ teardown() {
 	clean_up
 }
 
-kill_supervisor() {
-	kill -KILL "$SUPERVISOR"
-	eventually 2 gone "$SUPERVISOR"
-	wait "$SUPERVISOR" || true
-	SUPERVISOR=
-}
-
 waits_on_no_gang() {
 	status_is '[.instances[] | select(.kind == "gang")] | length == 1'
 	queued "$1"

@@ -329,6 +329,14 @@ lease_directories() {
 	find "$RUN/lease" -mindepth 1 -maxdepth 1
 }
 
+# As a crash would end it: what it had goes on.
+kill_supervisor() {
+	kill -KILL "$SUPERVISOR"
+	eventually 2 gone "$SUPERVISOR"
+	wait "$SUPERVISOR" || true
+	SUPERVISOR=
+}
+
 # stop_supervisor [SIGNAL [SECONDS]]: exit 0 in time, and nothing left.
 stop_supervisor() {
 	local pid=$SUPERVISOR rc=0

@@ -20,13 +20,6 @@ teardown() {
 	clean_up
 }
 
-kill_supervisor() {
-	kill -KILL "$SUPERVISOR"
-	eventually 2 gone "$SUPERVISOR"
-	wait "$SUPERVISOR" || true
-	SUPERVISOR=
-}
-
 # operate NAME METHOD PARAMETERS: in the background, with all its answers.
 operate() {
 	stream "$1" "$2" "$3"
