@@ -258,14 +258,14 @@ signals_reach() {
 
 @test "signals to mpsctl's pid reach the job once" {
 	start_supervisor
-	background job env --default-signal=INT,QUIT mpsctl lease -- bash -c "$TRAPS"
+	background job env --default-signal mpsctl lease -- bash -c "$TRAPS"
 	signals_reach exec
 	n_lines 1 "$WORK/job.out" '^CONT$'
 }
 
 @test "signals to mpsctl's pid reach the job once: --on-loss rerun" {
 	start_supervisor
-	background job env --default-signal=INT,QUIT mpsctl lease --on-loss rerun -- bash -c "$TRAPS"
+	background job env --default-signal mpsctl lease --on-loss rerun -- bash -c "$TRAPS"
 	signals_reach rerun
 	kill -KILL "$(sed -n 's/^pid //p' "$WORK/job.out")"
 	exits_with 137 "$PID"
