@@ -102,11 +102,17 @@ static void do_clean(struct instance *instance)
 		rundir_remove_instance(instance->directory);
 }
 
+static void on_quit_over(const struct command_outcome *outcome, void *userdata)
+{
+	(void)outcome;
+	instance_dispatch(userdata, INSTANCE_EVENT_QUIT_OVER, NULL);
+}
+
 static void do_quit(struct instance *instance)
 {
-	control_drop(&instance->control);
-	if (control_send(&instance->control, "quit", instance->settings.stop_usec / 2, NULL, NULL) <
-	    0)
+	control_withdraw(&instance->control);
+	if (control_send(&instance->control, "quit", instance->settings.stop_usec / 2, on_quit_over,
+			 instance) < 0)
 		(void)process_signal(&instance->daemon, SIGTERM);
 }
 

@@ -124,6 +124,7 @@ void fsm_enter_stopping(struct step *step, const char *reason, enum stop_step fi
 			       : first == STEP_TERM
 				       ? MIN(step->settings->stop_usec / 4, TERM_MAX_USEC)
 				       : KILL_AGAIN_USEC);
+	step->fsm->limit_usec = step->fsm->deadline_usec;
 }
 
 void fsm_enter_stopped(struct step *step)
@@ -223,6 +224,11 @@ static void on_stopping_deadline(struct step *step)
 {
 	char why[REASON_SIZE];
 
+	if (step->now_usec < step->fsm->limit_usec) {
+		step->effects |= INSTANCE_QUIT;
+		step->fsm->deadline_usec = step->fsm->limit_usec;
+		return;
+	}
 	(void)text_copy(why, sizeof(why), step->fsm->reason);
 	fsm_enter_stopping(step, why, MIN(step->fsm->stop_step + 1, (unsigned int)STEP_KILL));
 }
@@ -407,6 +413,15 @@ static void on_servers_fail(struct step *step)
 	fsm_enter_stopping(step, step->reason, STEP_TERM);
 }
 
+/* Somebody else's command can have been in its way; a refusal may look like an answer. */
+static void on_quit_over(struct step *step)
+{
+	struct instance_fsm *fsm = step->fsm;
+
+	if (fsm->state == INSTANCE_STOPPING && fsm->stop_step == STEP_QUIT)
+		fsm->deadline_usec = MIN(fsm->limit_usec, step->now_usec + REFUSED_RETRY_USEC);
+}
+
 static void on_socket_lost(struct step *step)
 {
 	if (fsm_is_serving(step->fsm) || step->fsm->state == INSTANCE_UNRESPONSIVE ||
@@ -457,6 +472,7 @@ static void (*const handlers[])(struct step *step) = {
 	[INSTANCE_EVENT_END_SERVERS] = fsm_on_end_servers,
 	[INSTANCE_EVENT_SERVER_GONE] = on_server_gone,
 	[INSTANCE_EVENT_SERVERS_FAIL] = on_servers_fail,
+	[INSTANCE_EVENT_QUIT_OVER] = on_quit_over,
 	[INSTANCE_EVENT_SOCKET_LOST] = on_socket_lost,
 	[INSTANCE_EVENT_FAULT] = fsm_on_fault,
 	[INSTANCE_EVENT_SETTLED] = on_settled,

@@ -61,6 +61,7 @@ enum instance_event {
 				      * they have clients all the same */
 	INSTANCE_EVENT_SERVER_GONE,  /* no process of a lost or ended server is left */
 	INSTANCE_EVENT_SERVERS_FAIL, /* servers fail again and again; with a reason */
+	INSTANCE_EVENT_QUIT_OVER,    /* the request to end came back: heeded, or refused */
 	INSTANCE_EVENT_SOCKET_LOST,  /* its socket was removed or replaced; with a reason */
 	INSTANCE_EVENT_FAULT,        /* a server says that it handles a fatal GPU error */
 	INSTANCE_EVENT_SETTLED,      /* all that is said of the fault has been read */
@@ -72,7 +73,7 @@ enum instance_event {
 enum instance_effect {
 	INSTANCE_CLOSE = 1 << 0,     /* admission */
 	INSTANCE_INTERRUPT = 1 << 1, /* tell every holder: its generation is lost */
-	INSTANCE_QUIT = 1 << 2,      /* ask for an orderly end */
+	INSTANCE_QUIT = 1 << 2,      /* ask for an orderly end; answered by QUIT_OVER */
 	INSTANCE_TERM = 1 << 3,
 	INSTANCE_KILL = 1 << 4,
 	INSTANCE_CLEAN = 1 << 5,   /* what a dead daemon leaves: servers, files */
@@ -113,7 +114,7 @@ struct instance_fsm {
 	bool victims_gone;
 	unsigned int misses, stop_step, fault_step;
 	unsigned int phase;        /* 0 to 255: when in the interval the first question comes */
-	uint64_t limit_usec;       /* of the whole start, of the grace of a wedge or a fault */
+	uint64_t limit_usec;       /* of the whole start, of a step of a stop, of a grace */
 	uint64_t probe_delay_usec; /* while starting */
 	struct backoff backoff;
 };

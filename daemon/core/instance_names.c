@@ -66,6 +66,8 @@ const char *instance_event_to_string(enum instance_event event)
 		return "server-gone";
 	case INSTANCE_EVENT_SERVERS_FAIL:
 		return "servers-fail";
+	case INSTANCE_EVENT_QUIT_OVER:
+		return "quit-over";
 	case INSTANCE_EVENT_SOCKET_LOST:
 		return "socket-lost";
 	case INSTANCE_EVENT_FAULT:

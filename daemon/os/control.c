@@ -104,6 +104,11 @@ int control_send(struct control *control, const char *command, uint64_t timeout_
 	return 0;
 }
 
+void control_withdraw(struct control *control)
+{
+	control->n = control->running ? 1 : 0;
+}
+
 void control_drop(struct control *control)
 {
 	control->running = command_cancel(control->running);

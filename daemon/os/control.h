@@ -43,6 +43,10 @@ void control_init(struct control *control, struct processes *processes, const ch
 int control_send(struct control *control, const char *command, uint64_t timeout_usec,
 		 control_handler handler, void *userdata);
 
+/* Forgets what waits; no handler is called. What runs goes on: one that is killed keeps the next
+ * out until its control daemon has noticed. */
+void control_withdraw(struct control *control);
+
 /* Kills what runs and forgets what waits; no handler is called. */
 void control_drop(struct control *control);
 

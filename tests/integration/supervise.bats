@@ -442,6 +442,15 @@ stopped_in_order() {
 	stopped_in_order
 }
 
+# Of two commands at a time one is refused.
+@test "SIGTERM while a command is under way: the daemon ends in order" {
+	start_supervisor
+	knobs command_delay_ms=500
+	run -0 ctl lease -- true
+	stop_supervisor
+	log_says 'control daemon [0-9]+ exited with status 0'
+}
+
 @test "SIGTERM while the daemon starts, and while it waits to start again" {
 	configure 'timeouts = { stop = 2.0; };'
 	knobs start_delay_ms=30000

@@ -203,6 +203,20 @@ START_TEST(handlers_may_send)
 }
 END_TEST
 
+START_TEST(withdrawing_forgets_only_what_waits)
+{
+	control_withdraw(&control);
+	ck_assert_int_eq(send_as("a", "a"), 0);
+	ck_assert_int_eq(send_as("b", "b"), 0);
+	control_withdraw(&control);
+	ck_assert_uint_eq(control.n, 1);
+	ck_assert_int_eq(send_as("c", "c"), 0);
+	unit_run_until(&n_answers, 2);
+	unit_run_ready();
+	ck_assert_str_eq(order, "ac");
+}
+END_TEST
+
 static void drop_and_send(const struct command_outcome *outcome, void *userdata)
 {
 	on_answer(outcome, userdata);
@@ -249,6 +263,7 @@ int main(void)
 	unit_add_table(tcase, knows_what_is_no_answer, no_answers);
 	tcase_add_test(tcase, goes_on_after_a_hang);
 	tcase_add_test(tcase, drops_everything);
+	tcase_add_test(tcase, withdrawing_forgets_only_what_waits);
 	tcase_add_test(tcase, has_a_longest_queue);
 	tcase_add_test(tcase, has_a_longest_command);
 	tcase_add_test(tcase, handlers_may_send);

@@ -25,6 +25,7 @@ static bool event_can_be(const struct world *world, enum instance_event event)
 	case INSTANCE_EVENT_END_SERVERS:
 	case INSTANCE_EVENT_SERVER_GONE:
 	case INSTANCE_EVENT_SERVERS_FAIL:
+	case INSTANCE_EVENT_QUIT_OVER:
 	case INSTANCE_EVENT_SOCKET_LOST:
 	case INSTANCE_EVENT_FAULT:
 	case INSTANCE_EVENT_SETTLED:
@@ -56,7 +57,7 @@ static void follow(struct world *world, enum instance_event event, unsigned int 
 	    event == INSTANCE_EVENT_TIMED_OUT || event == INSTANCE_EVENT_NOT_ASKED ||
 	    event == INSTANCE_EVENT_FAULT_STAYS)
 		world->query_waits = false;
-	if (effects & (CLEAN | QUIT)) /* drops the commands under way */
+	if (effects & CLEAN) /* drops the commands under way */
 		world->query_waits = false;
 	if (effects & SPAWN) {
 		ck_assert(!world->alive);
