@@ -104,6 +104,8 @@ struct instance_handlers {
 			 void *userdata);
 	/* Servers have come or gone. */
 	void (*servers_changed)(struct instance *instance, void *userdata);
+	/* It has answered, and all is well. */
+	void (*answered)(struct instance *instance, void *userdata);
 	/* Clients have left. */
 	void (*clients_left)(struct instance *instance, void *userdata);
 	/* Whose is the lease? False when there is none. */
@@ -141,6 +143,7 @@ struct instance {
 	sd_event_source *timer;
 	sd_event_source *patience; /* with old processes, before a start */
 	uint64_t since_usec;       /* realtime, of the state */
+	uint64_t answered_usec;    /* monotonic, the last time; 0: never */
 	bool multi_user;           /* of the next daemon, when nobody has a lease then */
 	bool spawn_waits;          /* for old processes to be gone */
 	bool impatient;            /* it has waited long enough for old servers */
@@ -226,6 +229,11 @@ bool instance_has_server(const struct instance *instance, uint32_t *ret_uid);
  * instance that nobody has a lease on, and that somebody else waits for: one that will not go,
  * because of clients without a lease, gets timeouts.straggler_grace, then its pair is replaced. */
 void instance_end_servers(struct instance *instance, const char *reason);
+
+/* Is one of its processes stopped, so that it cannot answer? Then it is told so. */
+void instance_look(struct instance *instance);
+/* Asks whether it answers, unless it just did: then handlers->answered is called at once. */
+void instance_prove(struct instance *instance);
 
 /* How many clients came through the lease's directory and are there still; their pids. */
 size_t instance_attached(const struct instance *instance, const char *lease, int32_t *pids,

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "instance_parts.h"
+#include "procinfo.h"
 #include "text.h"
 #include "util.h"
+
+/* An answer is good for so long. */
+#define PROOF_USEC USEC_PER_SEC
 
 /* What an answer to get_server_status means. */
 static enum instance_event judge_answer(struct instance *instance, const char *answer)
@@ -32,7 +36,11 @@ static void on_answer(const struct command_outcome *outcome, void *userdata)
 		event = INSTANCE_EVENT_TIMED_OUT;
 	else if (outcome->result != COMMAND_DONE)
 		event = INSTANCE_EVENT_NOT_ASKED;
+	if (event == INSTANCE_EVENT_ANSWERED)
+		instance->answered_usec = instance_now_usec(instance);
 	instance_dispatch(instance, event, NULL);
+	if (event == INSTANCE_EVENT_ANSWERED)
+		instance->setup.handlers->answered(instance, instance->setup.userdata);
 }
 
 /*
@@ -51,4 +59,47 @@ void instance_query(struct instance *instance)
 	if (control_send(&instance->control, command, instance->setup.config->timeouts.query_usec,
 			 on_answer, instance) < 0)
 		instance_dispatch(instance, INSTANCE_EVENT_NOT_ASKED, NULL);
+}
+
+/* ---------------------------------------------------------------- now */
+
+static bool is_stopped(pid_t pid)
+{
+	struct procinfo info;
+
+	return pid > 0 && procinfo_read(pid, &info) == 0 && info.state == 'T';
+}
+
+static pid_t find_stopped(const struct instance *instance)
+{
+	if (is_stopped(instance_control_pid(instance)))
+		return instance_control_pid(instance);
+	for (size_t i = 0; i < INSTANCE_SERVERS_MAX; i++)
+		if (instance->servers[i].instance && is_stopped(instance->servers[i].process.pid))
+			return instance->servers[i].process.pid;
+	return 0;
+}
+
+void instance_look(struct instance *instance)
+{
+	pid_t pid = find_stopped(instance);
+	char reason[REASON_SIZE];
+
+	if (pid == 0)
+		return;
+	(void)text_format(reason, sizeof(reason),
+			  "does not answer commands: its process %d is stopped (kill -CONT %d lets "
+			  "it go on)",
+			  pid, pid);
+	instance_dispatch(instance, INSTANCE_EVENT_HALTED, reason);
+}
+
+void instance_prove(struct instance *instance)
+{
+	instance_look(instance);
+	if (instance->answered_usec > 0 &&
+	    instance_now_usec(instance) - instance->answered_usec < PROOF_USEC)
+		instance->setup.handlers->answered(instance, instance->setup.userdata);
+	else
+		instance_dispatch(instance, INSTANCE_EVENT_ASK, NULL);
 }

@@ -373,6 +373,7 @@ struct lease_rules leases_rules(const struct config *config)
 	return (struct lease_rules){
 		.pack = config->placement == CONFIG_PLACEMENT_PACK,
 		.oversubscribe_threads = config->oversubscribe_threads,
+		.prove = true,
 		.max_per_user = config->access.max_leases_per_user,
 	};
 }

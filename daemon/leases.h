@@ -41,8 +41,8 @@ struct holding {
 
 /* What the owner does for the leases. */
 struct leases_handlers {
-	/* Somebody waits for a place that must be prepared: servers of another user ended, or a
-	 * gang started. May be said again. */
+	/* Somebody waits for a place that must be prepared: servers of another user ended, a gang
+	 * started, or a daemon asked whether it answers. May be said again. */
 	void (*prepare)(size_t place, void *userdata);
 	/* Nobody needs the gang any more; leases_gang_gone answers. */
 	void (*end_gang)(size_t place, void *userdata);
@@ -143,6 +143,8 @@ void leases_renew(struct leases *leases, const struct instance *instance);
 void leases_place_changed(struct leases *leases, struct instance *instance);
 /* Its servers are others than before: who waited for the end of one may be granted now. */
 void leases_servers_changed(struct leases *leases, struct instance *instance);
+/* It has answered: who waited for that is granted. */
+void leases_answered(struct leases *leases, struct instance *instance);
 /* Clients of an instance have left. */
 void leases_clients_left(struct leases *leases);
 /* An administrator holds the place, or gives it back. */

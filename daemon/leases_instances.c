@@ -84,7 +84,7 @@ static void prepare_again(struct leases *leases, size_t index)
 {
 	const struct lease_place *place = &leases->table.places[index];
 
-	/* It opened, and who waits for it was not granted: there is a server of somebody else. */
+	/* It opened, and who waits for it was not granted: it has a server of somebody else. */
 	if (place->open && place->n_assigned > 0 && !leases->closed)
 		leases->handlers->prepare(index, leases->userdata);
 }
@@ -97,6 +97,7 @@ void leases_place_changed(struct leases *leases, struct instance *instance)
 	place->multi_user = instance->setup.multi_user;
 	place->open = fsm->state == INSTANCE_READY && !place->ending;
 	place->failed = fsm->state == INSTANCE_FAILED;
+	place->silent = fsm->state == INSTANCE_UNRESPONSIVE;
 	(void)text_format(place->closed_reason, sizeof(place->closed_reason), "%.48s is %s%s%.120s",
 			  instance_name(instance), instance_state_to_string(fsm->state),
 			  fsm->reason[0] ? ": " : "", fsm->reason);
@@ -125,6 +126,15 @@ void leases_servers_changed(struct leases *leases, struct instance *instance)
 
 	place->has_server = instance_has_server(instance, &place->server_uid);
 	if (place->n_assigned > 0)
+		leases_dispatch(leases);
+}
+
+void leases_answered(struct leases *leases, struct instance *instance)
+{
+	size_t place = instance->setup.index;
+
+	lease_prove(&leases->table, place);
+	if (leases->table.places[place].n_assigned > 0)
 		leases_dispatch(leases);
 }
 

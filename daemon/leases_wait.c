@@ -23,6 +23,8 @@ static void tell_waiter(struct holding *holding, int position)
 	uint32_t reason;
 
 	lease_obstacle(&leases->table, holding->index, &obstacle);
+	if (obstacle.passing)
+		return;
 	reason = text_hash(obstacle.reason);
 	if (position == holding->told_position && reason == holding->told_reason)
 		return;

@@ -144,6 +144,13 @@ static void on_servers_changed(struct instance *instance, void *userdata)
 	gangs_servers_changed(&manager->gangs, instance);
 }
 
+static void on_answered(struct instance *instance, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	leases_answered(&manager->leases, instance);
+}
+
 static void on_clients_left(struct instance *instance, void *userdata)
 {
 	struct manager *manager = userdata;
@@ -172,6 +179,7 @@ const struct instance_handlers manager_instance_handlers = {
 	.interrupted = on_interrupted,
 	.identify = on_identify,
 	.servers_changed = on_servers_changed,
+	.answered = on_answered,
 	.clients_left = on_clients_left,
 	.describe = on_describe,
 };
@@ -182,9 +190,11 @@ static void on_prepare(size_t place, void *userdata)
 
 	if (place >= DEVICES_MAX)
 		gangs_form(&manager->gangs, place);
-	else
+	else if (lease_has_foreign_server(&manager->leases.table, place))
 		instance_end_servers(manager->instances[place],
 				     "the MPS server of another user is ending");
+	else
+		instance_prove(manager->instances[place]);
 }
 
 static void on_end_gang(size_t place, void *userdata)

@@ -347,6 +347,9 @@ static void get_status(struct request *request)
 	}
 	for (size_t i = 0; i < PLACES_MAX; i++)
 		if (manager->instances[i])
+			instance_look(manager->instances[i]);
+	for (size_t i = 0; i < PLACES_MAX; i++)
+		if (manager->instances[i])
 			json_array_append_new(instances, render_instance(&manager->leases,
 									 manager->instances[i]));
 	connection_reply(request->connection,

@@ -17,6 +17,7 @@
 #define TERM_MAX_USEC (2 * USEC_PER_SEC)
 
 #define HELD "held by an administrator"
+#define SILENT "does not answer commands"
 
 void fsm_set_state(struct step *step, enum instance_state state, const char *reason)
 {
@@ -186,9 +187,9 @@ static void on_died(struct step *step)
 	on_gone(step, why);
 }
 
-static void enter_unresponsive(struct step *step)
+static void enter_unresponsive(struct step *step, const char *reason)
 {
-	fsm_set_state(step, INSTANCE_UNRESPONSIVE, "does not answer commands");
+	fsm_set_state(step, INSTANCE_UNRESPONSIVE, reason);
 	step->fsm->adopted = false;
 	step->fsm->limit_usec = step->now_usec + step->settings->wedge_grace_usec;
 	fsm_set_deadline(step, MIN(REFUSED_RETRY_USEC, step->settings->wedge_grace_usec));
@@ -206,7 +207,7 @@ static void on_starting_deadline(struct step *step)
 		return;
 	}
 	if (fsm->adopted && !fsm->server_ending) {
-		enter_unresponsive(step);
+		enter_unresponsive(step, SILENT);
 		return;
 	}
 	if (fsm->server_ending)
@@ -236,7 +237,7 @@ static void on_stopping_deadline(struct step *step)
 static void recycle_wedged(struct step *step)
 {
 	step->fsm->wedged = true;
-	fsm_enter_stopping(step, "does not answer commands", STEP_TERM);
+	fsm_enter_stopping(step, SILENT, STEP_TERM);
 }
 
 static void on_unresponsive_deadline(struct step *step)
@@ -314,7 +315,7 @@ static void on_miss(struct step *step)
 		fsm_set_deadline(step, REFUSED_RETRY_USEC);
 		return;
 	}
-	enter_unresponsive(step);
+	enter_unresponsive(step, SILENT);
 }
 
 static void on_no_answer(struct step *step)
@@ -348,6 +349,18 @@ static void on_not_asked(struct step *step)
 		fsm_set_deadline(step, NOT_ASKED_RETRY_USEC);
 	else if (fsm->state == INSTANCE_STARTING && !fsm->server_ending)
 		on_no_answer(step);
+}
+
+static void on_ask(struct step *step)
+{
+	if (fsm_is_serving(step->fsm))
+		fsm_query(step);
+}
+
+static void on_halted(struct step *step)
+{
+	if (fsm_is_serving(step->fsm))
+		enter_unresponsive(step, step->reason);
 }
 
 static void on_spawned(struct step *step)
@@ -467,6 +480,8 @@ static void (*const handlers[])(struct step *step) = {
 	[INSTANCE_EVENT_NO_ANSWER] = on_no_answer,
 	[INSTANCE_EVENT_NOT_ASKED] = on_not_asked,
 	[INSTANCE_EVENT_TIMED_OUT] = on_no_answer,
+	[INSTANCE_EVENT_ASK] = on_ask,
+	[INSTANCE_EVENT_HALTED] = on_halted,
 	[INSTANCE_EVENT_DIED] = on_died,
 	[INSTANCE_EVENT_SERVER_LOST] = on_server_lost,
 	[INSTANCE_EVENT_END_SERVERS] = fsm_on_end_servers,

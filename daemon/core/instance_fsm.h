@@ -55,6 +55,8 @@ enum instance_event {
 	INSTANCE_EVENT_NO_ANSWER,    /* it was refused, or came back empty */
 	INSTANCE_EVENT_NOT_ASKED,    /* it could not be put: our own shortage, which says nothing */
 	INSTANCE_EVENT_TIMED_OUT,    /* it had no answer in time */
+	INSTANCE_EVENT_ASK,          /* somebody wants to know whether it answers */
+	INSTANCE_EVENT_HALTED,       /* it cannot: a process of it is stopped; with a reason */
 	INSTANCE_EVENT_DIED,         /* the control daemon is gone; with a reason */
 	INSTANCE_EVENT_SERVER_LOST,  /* a server that had clients is gone; with a reason */
 	INSTANCE_EVENT_END_SERVERS,  /* by order, for nobody has a lease; with a reason. Once more:

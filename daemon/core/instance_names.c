@@ -56,6 +56,10 @@ const char *instance_event_to_string(enum instance_event event)
 		return "not-asked";
 	case INSTANCE_EVENT_TIMED_OUT:
 		return "timed-out";
+	case INSTANCE_EVENT_ASK:
+		return "ask";
+	case INSTANCE_EVENT_HALTED:
+		return "halted";
 	case INSTANCE_EVENT_DIED:
 		return "died";
 	case INSTANCE_EVENT_SERVER_LOST:

@@ -210,6 +210,7 @@ static void vacate(struct lease_table *table, size_t index)
 	place->threads_percent -= lease->request.threads_percent;
 	place->memory_reserved_bytes -= lease->request.memory_bytes;
 	place->exclusive = false;
+	place->proven = place->proven && place->n_leases > 0;
 	lease->place = LEASE_NONE;
 }
 
@@ -292,13 +293,26 @@ void lease_gang_gone(struct lease_table *table, size_t gang)
 
 /* ---------------------------------------------------------------- granting */
 
-/* A server of another user must be gone before, for MPS lets nobody wait in the open. */
+/* For MPS lets nobody wait in the open. */
+bool lease_has_foreign_server(const struct lease_table *table, size_t index)
+{
+	const struct lease_place *place = &table->places[index];
+
+	return place->has_server && !place->multi_user && place->server_uid != place->uid;
+}
+
+void lease_prove(struct lease_table *table, size_t place)
+{
+	table->places[place].proven = table->places[place].n_leases > 0;
+}
+
+/* A gang has answered just now: it was made for who has it. */
 static bool is_prepared(const struct lease_table *table, const struct lease *lease)
 {
 	const struct lease_place *place = &table->places[lease->place];
 
-	return place->open && !place->held &&
-	       (place->multi_user || !place->has_server || place->server_uid == lease->request.uid);
+	return place->open && !place->held && !lease_has_foreign_server(table, lease->place) &&
+	       (place->proven || !table->rules.prove || place->n_devices > 0);
 }
 
 static void grant(struct lease_table *table, size_t index, uint64_t now_usec)
@@ -312,14 +326,16 @@ static void grant(struct lease_table *table, size_t index, uint64_t now_usec)
 	lease->granted_usec = now_usec;
 }
 
-/* Held, or failed; a gang that has failed is the shell's to refuse. */
+/* Held, failed or silent; a gang that is so is the shell's to refuse. */
 static bool is_lost(const struct lease_table *table, size_t place)
 {
-	return table->places[place].held || (place < DEVICES_MAX && table->places[place].failed);
+	const struct lease_place *of = &table->places[place];
+
+	return of->held || (of->n_devices == 0 && (of->failed || of->silent));
 }
 
-/* The first of those whose place is prepared. Who has one that has failed or is held looks for
- * another. */
+/* The first of those whose place is prepared. Who has one that has failed, is silent or is held
+ * looks for another. */
 static size_t find_prepared(struct lease_table *table)
 {
 	size_t next;
@@ -472,6 +488,19 @@ size_t lease_place_next(const struct lease_table *table, size_t index)
 	return table->leases[index].place_next;
 }
 
+static void say_what_it_waits_for(const struct lease_table *table, size_t place,
+				  struct lease_obstacle *ret)
+{
+	const char *reason = "the MPS daemon is asked whether it answers";
+
+	ret->passing = table->places[place].open && !lease_has_foreign_server(table, place);
+	if (!table->places[place].open)
+		reason = table->places[place].closed_reason;
+	else if (!ret->passing)
+		reason = "the MPS server of another user is ending";
+	(void)text_copy(ret->reason, sizeof(ret->reason), reason);
+}
+
 void lease_obstacle(const struct lease_table *table, size_t index, struct lease_obstacle *ret)
 {
 	const struct lease *lease = &table->leases[index];
@@ -479,10 +508,7 @@ void lease_obstacle(const struct lease_table *table, size_t index, struct lease_
 
 	*ret = (struct lease_obstacle){};
 	if (lease->state == LEASE_ASSIGNED) {
-		(void)text_copy(ret->reason, sizeof(ret->reason),
-				table->places[lease->place].open
-					? "the MPS server of another user is ending"
-					: table->places[lease->place].closed_reason);
+		say_what_it_waits_for(table, lease->place, ret);
 		return;
 	}
 	place = placement_obstacle(table, &lease->request, ret->reason);

@@ -87,11 +87,13 @@ struct lease_place {
 	/* Set by the shell as the instance goes. */
 	bool open;
 	bool failed; /* not open, and not known to be again soon: nobody waits for it */
+	bool silent; /* not open, and who has it already, but waits, had better look elsewhere */
 	char closed_reason[REASON_SIZE]; /* shown to those who wait */
 	bool has_server;
 	uint32_t server_uid; /* whose; UINT32_MAX: several users' */
 	/* Kept by the table. */
 	uint32_t uid; /* whose it is while n_leases > 0 and not multi_user */
+	bool proven;  /* of a device: has answered since somebody came to have it */
 	int n_leases, n_assigned, clients, threads_percent;
 	int64_t memory_reserved_bytes;
 	bool exclusive;
@@ -106,6 +108,7 @@ struct lease_place {
 struct lease_rules {
 	bool pack; /* else spread */
 	bool oversubscribe_threads;
+	bool prove;       /* a device that nobody had must answer before somebody gets it */
 	int max_per_user; /* 0: no limit */
 };
 
@@ -162,10 +165,15 @@ bool lease_is_hopeless(const struct lease_table *table, size_t index, size_t *re
 enum {
 	LEASE_NOBODY = 1,
 	LEASE_PREPARE, /* *ret_index has got its place, which must be prepared: a gang to be
-			* started, or the servers of another user to be ended */
+			* started, the servers of another user to be ended, or it must answer */
 };
 /* Grants the first in the queue who can have a place now, or finds a place for it. */
 int lease_grant_next(struct lease_table *table, uint64_t now_usec, size_t *ret_index);
+
+/* Has the place a server that must end before those who have it can be granted? */
+bool lease_has_foreign_server(const struct lease_table *table, size_t place);
+/* The place answered: now, and so for those who have it. */
+void lease_prove(struct lease_table *table, size_t place);
 
 /* A lease that an earlier run had granted on the place: it has it again, even past its caps. False
  * when the table is full, or has the id. */
@@ -226,6 +234,7 @@ struct lease_obstacle {
 	char reason[REASON_SIZE];
 	uint32_t uid;
 	int n_leases;
+	bool passing; /* over in a moment, most probably: not worth a word */
 };
 void lease_obstacle(const struct lease_table *table, size_t index, struct lease_obstacle *ret);
 

@@ -59,6 +59,7 @@ static void check_gangs(const struct lease_table *table)
 		n += place->n_devices > 0;
 		assert((size_t)place->n_devices == device_set_count(&place->devices));
 		assert(place->n_devices != 1);
+		assert(!place->proven || place->n_leases > 0);
 		assert(!place->ending || (place->n_leases == 0 && !place->open));
 		if (place->n_devices > 0)
 			check_sums(table, g);

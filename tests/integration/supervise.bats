@@ -536,6 +536,49 @@ at_least() {
 	run ! says "$WORK/first.err" .
 }
 
+@test "cases 1, 45: nobody is let in to a daemon that was stopped a moment ago" {
+	gpus 2
+	start_supervisor
+	kill -STOP "$(control_pid 0)"
+	run -0 ctl lease --no-wait -- sh -c 'echo "$CUDA_VISIBLE_DEVICES"'
+	[[ $output == GPU-bbbbbbbb-* ]]
+	state_is unresponsive 0
+	run -1 --separate-stderr ctl lease --gpu 0 --no-wait
+	[[ $stderr == *unresponsive*"is stopped (kill -CONT $(control_pid 0) "* ]]
+	kill -CONT "$(control_pid 0)"
+	eventually 5 state_is ready 0
+	run -0 ctl lease --gpu 0 --no-wait -- true
+}
+
+@test "case 45: status sees at once that a daemon, or its server, is stopped" {
+	start_supervisor
+	hold_attached first
+	for pid in "$(control_pid)" "$(server_pid)"; do
+		kill -STOP "$pid"
+		state_is unresponsive
+		status_json ".instances[0].reason | test(\"process $pid is stopped\")"
+		kill -CONT "$pid"
+		eventually 5 state_is ready
+	done
+	run ! says "$WORK/first.err" .
+}
+
+is_past() {
+	(($(now_ms) > $1))
+}
+
+@test "case 1: nobody is let in to an idle daemon that does not answer any more" {
+	gpus 2
+	configure 'timeouts = { query = 0.3; };' 'health = { misses = 2; };'
+	start_supervisor
+	knobs '[GPU-aaaaaaaa]' 'hang_on=*'
+	# A fresh answer is good for a second.
+	eventually 3 is_past $(($(now_ms) + 1000))
+	run -0 ctl lease --wait 5 -- sh -c 'echo "$CUDA_VISIBLE_DEVICES"'
+	[[ $output == GPU-bbbbbbbb-* ]]
+	eventually 5 log_says 'GPU-aaaaaaaa.*unresponsive: does not answer'
+}
+
 @test "case 45: a stopped daemon without leases is recycled" {
 	configure 'timeouts = { query = 0.2; stop = 1.0; };' 'health = { idle_interval = 0.2; misses = 2; };'
 	start_supervisor

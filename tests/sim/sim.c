@@ -44,7 +44,7 @@ static struct {
 	struct lease leases[LEASES_MAX];
 	uint64_t seen[LEASES_MAX]; /* by lease: the generation its holder knows */
 	bool placed[LEASES_MAX];   /* by lease: has got its place before it is granted */
-	uint64_t n_granted, n_told, next_id, n_gangs, n_turns;
+	uint64_t n_granted, n_told, next_id, n_gangs, n_turns, n_asked;
 } world;
 
 static uint64_t next_random(void)
@@ -115,6 +115,7 @@ static void carry_out(size_t place, unsigned int effects)
 		world.table.places[place].open =
 			instance->fsm.state == INSTANCE_READY && !world.table.places[place].ending;
 		world.table.places[place].failed = instance->fsm.state == INSTANCE_FAILED;
+		world.table.places[place].silent = instance->fsm.state == INSTANCE_UNRESPONSIVE;
 	}
 	if (place < PLACES && world.table.places[place].held != instance->fsm.held)
 		lease_hold(&world.table, place, instance->fsm.held);
@@ -168,6 +169,8 @@ static void step(size_t place, enum instance_event event)
 	effects = instance_fsm_step(&instance->fsm, &world.settings, event, "because",
 				    world.now_usec);
 	carry_out(place, effects);
+	if (event == INSTANCE_EVENT_ANSWERED)
+		lease_prove(&world.table, place);
 }
 
 static bool is_calm(void)
@@ -188,7 +191,7 @@ static void random_instance_event(size_t place)
 		INSTANCE_EVENT_FAULT,        INSTANCE_EVENT_VICTIMS_GONE,
 		INSTANCE_EVENT_SERVERS_FAIL, INSTANCE_EVENT_SOCKET_LOST,
 		INSTANCE_EVENT_RECYCLE,      INSTANCE_EVENT_SETTLED,
-		INSTANCE_EVENT_DRAIN,
+		INSTANCE_EVENT_DRAIN,        INSTANCE_EVENT_HALTED,
 	};
 
 	if (instance->asked && chance(60)) {
@@ -257,6 +260,7 @@ static void check_grant(size_t index)
 	const struct lease_place *place = &world.table.places[lease->place];
 
 	assert(instance_at(lease->place)->fsm.state == INSTANCE_READY);
+	assert(place->proven || !world.table.rules.prove || place->n_devices > 0);
 	assert(place->multi_user || !place->has_server || place->server_uid == lease->request.uid);
 	assert((lease->place >= DEVICES_MAX) == (lease->request.n_devices > 1));
 	for (size_t i = 0; i < PLACES; i++) {
@@ -272,9 +276,14 @@ static void prepare(size_t place)
 {
 	struct world_instance *instance = instance_at(place);
 
-	if (place < DEVICES_MAX) {
+	if (place < DEVICES_MAX && lease_has_foreign_server(&world.table, place)) {
 		world.n_turns++;
 		step(place, INSTANCE_EVENT_END_SERVERS);
+		return;
+	}
+	if (place < DEVICES_MAX) {
+		world.n_asked++;
+		step(place, INSTANCE_EVENT_ASK);
 		return;
 	}
 	if (world.table.places[place].n_leases > 1)
@@ -314,8 +323,7 @@ static void refuse_hopeless(void)
 static void prepare_again(void)
 {
 	for (size_t i = 0; i < PLACES; i++)
-		if (world.table.places[i].n_assigned > 0 && world.table.places[i].open &&
-		    world.table.places[i].has_server)
+		if (world.table.places[i].n_assigned > 0 && world.table.places[i].open)
 			prepare(i);
 }
 
@@ -443,7 +451,8 @@ static void build_world(uint64_t seed)
 		.misses = 3,
 		.backoff = {USEC_PER_SEC / 2, 30 * USEC_PER_SEC, 60 * USEC_PER_SEC, 5},
 	};
-	rules = (struct lease_rules){.pack = chance(50), .oversubscribe_threads = chance(50)};
+	rules = (struct lease_rules){
+		.pack = chance(50), .oversubscribe_threads = chance(50), .prove = true};
 	lease_table_init(&world.table, world.leases, &rules);
 	for (size_t i = 0; i < PLACES; i++) {
 		instance_fsm_init(&world.instances[i].fsm, (unsigned int)i * 97, world.now_usec);
@@ -485,8 +494,9 @@ int main(int argc, char **argv)
 	}
 	lease_table_check(&world.table);
 	printf("sim: %" PRIu64 " events, %" PRIu64 " leases granted, %" PRIu64 " gangs, %" PRIu64
-	       " changes of user, %" PRIu64 " interruptions told, %" PRIu64 " simulated seconds\n",
-	       world.n_events, world.n_granted, world.n_gangs, world.n_turns, world.n_told,
-	       world.now_usec / USEC_PER_SEC);
+	       " changes of user, %" PRIu64 " proofs wanted, %" PRIu64
+	       " interruptions told, %" PRIu64 " simulated seconds\n",
+	       world.n_events, world.n_granted, world.n_gangs, world.n_turns, world.n_asked,
+	       world.n_told, world.now_usec / USEC_PER_SEC);
 	return 0;
 }

@@ -22,6 +22,8 @@ static bool event_can_be(const struct world *world, enum instance_event event)
 	case INSTANCE_EVENT_NOT_ASKED:
 	case INSTANCE_EVENT_TIMED_OUT:
 		return world->query_waits;
+	case INSTANCE_EVENT_ASK:
+	case INSTANCE_EVENT_HALTED:
 	case INSTANCE_EVENT_END_SERVERS:
 	case INSTANCE_EVENT_SERVER_GONE:
 	case INSTANCE_EVENT_SERVERS_FAIL:

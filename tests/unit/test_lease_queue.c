@@ -80,6 +80,51 @@ START_TEST(is_granted_when_the_server_is_gone)
 }
 END_TEST
 
+/* It is asked once for all who come while somebody is there. */
+START_TEST(a_place_that_nobody_had_must_answer)
+{
+	struct lease_place *place = &unit_table.places[0];
+	size_t first, second;
+
+	unit_table_init(1);
+	unit_table.rules.prove = true;
+	lease_prove(&unit_table, 0);
+	ck_assert(!place->proven);
+	first = unit_ask(ME, 1, 1);
+	ck_assert_uint_eq(unit_prepare(), first);
+	ck_assert_uint_eq(unit_grant(), LEASE_NONE);
+	unit_assert_waits_for(first, "asked whether it answers");
+	lease_prove(&unit_table, 0);
+	ck_assert_uint_eq(unit_grant(), first);
+	second = unit_ask(ME, 1, 1);
+	ck_assert_uint_eq(unit_grant(), second);
+	unit_end(first);
+	ck_assert(place->proven);
+	unit_end(second);
+	ck_assert(!place->proven);
+	first = unit_ask(ME, 1, 1);
+	ck_assert_uint_eq(unit_prepare(), first);
+}
+END_TEST
+
+START_TEST(looks_for_another_place_when_its_own_is_silent)
+{
+	size_t index;
+
+	unit_table_init(2);
+	unit_table.rules.prove = true;
+	index = unit_ask(ME, 3, 1);
+	ck_assert_uint_eq(unit_prepare(), index);
+	ck_assert_uint_eq(unit_leases[index].place, 0);
+	unit_table.places[0].open = false;
+	unit_table.places[0].silent = true;
+	ck_assert_uint_eq(unit_prepare(), index);
+	ck_assert_uint_eq(unit_leases[index].place, 1);
+	lease_prove(&unit_table, 1);
+	ck_assert_uint_eq(unit_grant(), index);
+}
+END_TEST
+
 START_TEST(gives_its_place_up)
 {
 	size_t index, theirs;
@@ -383,6 +428,8 @@ int main(void)
 
 	unit_add_table(tcase, ends_the_server_of_another_user, servers);
 	tcase_add_test(tcase, is_granted_when_the_server_is_gone);
+	tcase_add_test(tcase, a_place_that_nobody_had_must_answer);
+	tcase_add_test(tcase, looks_for_another_place_when_its_own_is_silent);
 	tcase_add_test(tcase, gives_its_place_up);
 	tcase_add_test(tcase, keeps_the_order_of_the_assigned);
 	tcase_add_test(tcase, looks_for_another_place_when_its_own_failed);
