@@ -5,7 +5,6 @@
 #include "leases_parts.h"
 #include "procinfo.h"
 #include "proto.h"
-#include "render.h"
 #include "rundir.h"
 #include "text.h"
 #include "util.h"
@@ -150,22 +149,12 @@ void leases_let_end(struct holding *holding, const char *why)
 void leases_end(struct leases *leases, size_t index, const char *why)
 {
 	struct holding *holding = &leases->holdings[index];
-	const struct lease *lease = leases_lease_of(holding);
+	struct event event = leases_event(holding, "revoked", why);
 
-	if (lease_is_waiting(lease) && leases->closed)
+	if (lease_is_waiting(leases_lease_of(holding)) && leases->closed)
 		leases_refuse(holding, PROTO_SHUTTING_DOWN, NULL);
 	else
-		leases_tell(holding, "revoked",
-			    render_event(&(struct event){
-				    .kind = "revoked",
-				    .instance = leases_place_name(holding),
-				    .lease = lease->id,
-				    .pid = lease->request.pid,
-				    .has_uid = true,
-				    .uid = lease->request.uid,
-				    .message = why,
-			    }),
-			    false);
+		leases_tell(holding, "revoked", &event, false);
 	leases_let_end(holding, why);
 }
 

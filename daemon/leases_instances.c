@@ -154,38 +154,21 @@ static bool is_hit(const struct instance_death *death, const char *id)
 	return death->what != INSTANCE_LOSS_FAULT;
 }
 
-static json_t *render_interruption(const struct leases *leases, const struct lease *lease,
-				   const struct instance_death *death)
-{
-	const struct instance *instance = leases->instances[lease->place];
-
-	return render_event(&(struct event){
-		.kind = "interrupted",
-		.instance = instance_name(instance),
-		.lease = lease->id,
-		.pid = lease->request.pid,
-		.has_uid = true,
-		.uid = lease->request.uid,
-		.generation = instance->fsm.generation,
-		.cause = instance_loss_to_string(death->what),
-		.hits = &death->hits,
-		.message = death->reason,
-	});
-}
-
 /* What the holder cannot be told now, it is told when it comes back. Whom it does not concern need
  * never be. */
 static void interrupt(struct holding *holding, const struct instance_death *death)
 {
-	struct leases *leases = holding->leases;
+	struct event event = leases_event(holding, "interrupted", death->reason);
 
-	leases->stats->interruptions++;
+	holding->leases->stats->interruptions++;
 	leases_log(holding, death->reason);
 	if (!holding->streaming || !holding->answering)
 		return;
-	leases_tell(holding, "interrupted",
-		    render_interruption(leases, leases_lease_of(holding), death), true);
-	holding->told_generation = leases_instance_of(holding)->fsm.generation;
+	event.generation = leases_instance_of(holding)->fsm.generation;
+	event.cause = instance_loss_to_string(death->what);
+	event.hits = &death->hits;
+	leases_tell(holding, "interrupted", &event, true);
+	holding->told_generation = event.generation;
 	(void)leases_save(holding);
 }
 
@@ -209,26 +192,15 @@ void leases_tell_late(struct holding *holding)
 
 void leases_tell_ahead(struct holding *holding)
 {
-	const struct lease *lease = leases_lease_of(holding);
-	const struct instance *instance = holding->leases->instances[lease->place];
-	bool wedged = instance->fsm.wedged;
+	const struct instance_fsm *fsm = &leases_instance_of(holding)->fsm;
+	struct event event = leases_event(holding, "interrupted", fsm->reason);
 
-	if (!holding->streaming || !instance_fsm_is_forced(&instance->fsm))
+	if (!holding->streaming || !instance_fsm_is_forced(fsm))
 		return;
-	leases_tell(holding, "interrupted",
-		    render_event(&(struct event){
-			    .kind = "interrupted",
-			    .instance = instance_name(instance),
-			    .lease = lease->id,
-			    .pid = lease->request.pid,
-			    .has_uid = true,
-			    .uid = lease->request.uid,
-			    .generation = instance->fsm.generation + 1,
-			    .cause = instance_loss_to_string(wedged ? INSTANCE_LOSS_WEDGE
-								    : INSTANCE_LOSS_CONTROL),
-			    .message = instance->fsm.reason,
-		    }),
-		    true);
+	event.generation = fsm->generation + 1;
+	event.cause =
+		instance_loss_to_string(fsm->wedged ? INSTANCE_LOSS_WEDGE : INSTANCE_LOSS_CONTROL);
+	leases_tell(holding, "interrupted", &event, true);
 }
 
 /* When a daemon or a server is lost, every lease is hit: what used the GPU under it has lost it. */

@@ -41,10 +41,13 @@ int leases_update_access(struct leases *leases, size_t place, bool anew);
 /* The instance's; NULL for a request without a place, or whose gang is not made yet. */
 const char *leases_place_name(const struct holding *holding);
 void leases_log(const struct holding *holding, const char *message);
+/* Of a lease that is waited for or held; borrows all texts. */
+struct event leases_event(const struct holding *holding, const char *kind, const char *message);
 void leases_emit(const struct holding *holding, const char *kind, const char *message);
-/* Answers the holding's call, where one waits; event may be NULL and is taken over. A connection
- * that cannot be sent to ends later, from the event loop: the holding stays as it is. */
-void leases_tell(struct holding *holding, const char *what, json_t *event, bool continues);
+/* Answers the holding's call, where one waits; event may be NULL. A connection that cannot be sent
+ * to ends later, from the event loop: the holding stays as it is. */
+void leases_tell(struct holding *holding, const char *what, const struct event *event,
+		 bool continues);
 void leases_tell_queued(struct holding *holding, int position);
 void leases_refuse(struct holding *holding, const char *error, json_t *parameters);
 

@@ -26,33 +26,39 @@ void leases_log(const struct holding *holding, const char *message)
 		    message);
 }
 
-void leases_emit(const struct holding *holding, const char *kind, const char *message)
+struct event leases_event(const struct holding *holding, const char *kind, const char *message)
 {
 	const struct lease *lease = leases_lease_of(holding);
 
-	leases_log(holding, message);
-	events_emit(holding->leases->events, &(struct event){
-						     .kind = kind,
-						     .instance = leases_place_name(holding),
-						     .lease = lease->id,
-						     .pid = lease->request.pid,
-						     .has_uid = true,
-						     .uid = lease->request.uid,
-						     .message = message,
-					     });
+	return (struct event){
+		.kind = kind,
+		.instance = leases_place_name(holding),
+		.lease = lease->id,
+		.pid = lease->request.pid,
+		.has_uid = true,
+		.uid = lease->request.uid,
+		.message = message,
+	};
 }
 
-/* A lease that is waited for or held; event may be NULL and is taken over. */
-void leases_tell(struct holding *holding, const char *what, json_t *event, bool continues)
+void leases_emit(const struct holding *holding, const char *kind, const char *message)
+{
+	struct event event = leases_event(holding, kind, message);
+
+	leases_log(holding, message);
+	events_emit(holding->leases->events, &event);
+}
+
+void leases_tell(struct holding *holding, const char *what, const struct event *event,
+		 bool continues)
 {
 	json_t *reply;
 
-	if (!holding->answering || !holding->connection) {
-		json_decref(event);
+	if (!holding->answering || !holding->connection)
 		return;
-	}
 	reply = json_pack("{s:s, s:o, s:o*}", "what", what, "lease",
-			  render_lease(holding->leases, holding->index), "event", event);
+			  render_lease(holding->leases, holding->index), "event",
+			  event ? render_event(event) : NULL);
 	if (!continues)
 		holding->answering = false;
 	connection_reply(holding->connection, reply, continues);
