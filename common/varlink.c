@@ -255,3 +255,17 @@ json_t *varlink_error_new(const char *error, json_t *parameters)
 
 	return with(message, "parameters", parameters ? parameters : json_object());
 }
+
+json_t *varlink_text(const char *text)
+{
+	json_t *json = json_string(text);
+	_cleanup_free_ char *copy = NULL;
+
+	if (json)
+		return json;
+	copy = strdup(text);
+	for (char *p = copy; p && *p; p++)
+		if ((unsigned char)*p >= 0x80)
+			*p = '?';
+	return copy ? json_string(copy) : NULL;
+}

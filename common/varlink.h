@@ -74,5 +74,9 @@ json_t *varlink_call_new(const char *method, json_t *parameters, bool more);
 json_t *varlink_reply_new(json_t *parameters, bool continues);
 json_t *varlink_error_new(const char *error, json_t *parameters);
 
+/* Text that may come from elsewhere, as JSON: bytes that are no UTF-8 would make none, and are '?'.
+ * NULL is out of memory. */
+json_t *varlink_text(const char *text);
+
 /* json_decrefp is jansson's own. */
 #define _cleanup_json_ _cleanup_(json_decrefp)

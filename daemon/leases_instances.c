@@ -6,10 +6,10 @@
 #include "leases_parts.h"
 #include "procinfo.h"
 #include "proto.h"
-#include "render.h"
 #include "rundir.h"
 #include "text.h"
 #include "util.h"
+#include "varlink.h"
 
 void leases_renew(struct leases *leases, const struct instance *instance)
 {
@@ -47,10 +47,10 @@ json_t *leases_not_ready(const struct leases *leases, size_t place)
 		return json_pack("{s:s}", "instance", instance_name(instance));
 	if (!instance)
 		return json_pack("{s:s, s:s, s:o}", "instance", "gang", "state", "failed", "reason",
-				 render_text(leases->table.places[place].closed_reason));
+				 varlink_text(leases->table.places[place].closed_reason));
 	return json_pack("{s:s, s:s, s:o}", "instance", instance_name(instance), "state",
 			 instance_state_to_string(instance->fsm.state), "reason",
-			 render_text(instance->fsm.reason));
+			 varlink_text(instance->fsm.reason));
 }
 
 static size_t find_hopeless(const struct leases *leases, size_t *ret_place, char *reason)

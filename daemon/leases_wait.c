@@ -3,9 +3,9 @@
  * of them neither delay a grant nor flood the sockets. */
 #include "leases_parts.h"
 #include "proto.h"
-#include "render.h"
 #include "text.h"
 #include "util.h"
+#include "varlink.h"
 
 /* So many are told, then all others get this long: 3,200 a second. */
 #define REFRESH_PER_TURN 64
@@ -136,7 +136,7 @@ void leases_refuse_busy(struct holding *holding)
 	owned = obstacle.n_leases > 0;
 	leases->stats->leases_refused++;
 	leases_refuse(holding, PROTO_BUSY,
-		      json_pack("{s:o, s:o, s:o, s:i}", "reason", render_text(obstacle.reason),
+		      json_pack("{s:o, s:o, s:o, s:i}", "reason", varlink_text(obstacle.reason),
 				"uid", owned ? json_integer(obstacle.uid) : json_null(), "leases",
 				owned ? json_integer(obstacle.n_leases) : json_null(), "position",
 				lease_position(&leases->table, holding->index)));

@@ -3,28 +3,15 @@
 
 #include "text.h"
 #include "util.h"
+#include "varlink.h"
 
 #define MEBIBYTE (INT64_C(1) << 20)
 #define GIBIBYTE (INT64_C(1) << 30)
 
-json_t *render_text(const char *text)
-{
-	json_t *json = json_string(text);
-	_cleanup_free_ char *copy = NULL;
-
-	if (json)
-		return json;
-	copy = strdup(text);
-	for (char *p = copy; p && *p; p++)
-		if ((unsigned char)*p >= 0x80)
-			*p = '?';
-	return copy ? json_string(copy) : NULL;
-}
-
 /* Values that may be absent are JSON null then. */
 static json_t *text_or_null(const char *text)
 {
-	return text && *text ? render_text(text) : json_null();
+	return text && *text ? varlink_text(text) : json_null();
 }
 
 static json_t *number_or_null(int64_t value)
@@ -96,7 +83,7 @@ static json_t *render_last_words(const struct instance_death *death)
 		length = strlen(text);
 		(void)text_format(text + length, sizeof(text) - length, "\n%s", line);
 	}
-	return render_text(text);
+	return varlink_text(text);
 }
 
 static json_t *render_death(const struct instance_death *death)
@@ -313,7 +300,7 @@ static void add_wait_of_lease(json_t *json, const struct leases *leases, size_t 
 
 	lease_obstacle(&leases->table, index, &obstacle);
 	json_object_set_new(json, "position", json_integer(position));
-	json_object_set_new(json, "reason", render_text(obstacle.reason));
+	json_object_set_new(json, "reason", varlink_text(obstacle.reason));
 }
 
 static json_t *render_at(const struct leases *leases, size_t index, int position)
@@ -380,7 +367,7 @@ json_t *render_event(const struct event *event)
 			 number_or_null((int64_t)event->generation), "cause",
 			 text_or_null(event->cause), "hit_pids", render_hit_pids(event->hits),
 			 "hit_leases", render_hit_leases(event->hits), "message",
-			 render_text(event->message));
+			 varlink_text(event->message));
 }
 
 json_t *render_counters(const struct stats *stats)

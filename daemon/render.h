@@ -5,8 +5,6 @@
 #include "events.h"
 #include "leases.h"
 
-/* Text that may come from elsewhere: bytes that are no UTF-8 would make no JSON. */
-json_t *render_text(const char *text);
 json_t *render_device(const struct device *device);
 json_t *render_instance(const struct leases *leases, const struct instance *instance);
 json_t *render_lease(const struct leases *leases, size_t index);

@@ -373,6 +373,19 @@ START_TEST(makes_messages)
 }
 END_TEST
 
+START_TEST(makes_json_of_any_text)
+{
+	expect_text(json_pack("[o]", varlink_text("")), "[\"\"]");
+	expect_text(json_pack("[o]", varlink_text("a\n\x01\"")), "[\"a\\n\\u0001\\\"\"]");
+	expect_text(json_pack("[o]", varlink_text("v\xc3\xad"
+						  "ctim")),
+		    "[\"v\xc3\xad"
+		    "ctim\"]");
+	expect_text(json_pack("[o]", varlink_text("v\xc3\xad\xc3")), "[\"v???\"]");
+	expect_text(json_pack("[o]", varlink_text("\xff\xfex")), "[\"??x\"]");
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tcase = tcase_create("varlink");
@@ -392,5 +405,6 @@ int main(void)
 	tcase_add_test(tcase, sends_compact_and_ended);
 	unit_add_table(tcase, reads_calls, calls);
 	tcase_add_test(tcase, makes_messages);
+	tcase_add_test(tcase, makes_json_of_any_text);
 	return unit_run("varlink", tcase);
 }
