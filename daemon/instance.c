@@ -203,10 +203,12 @@ static void do_open(struct instance *instance)
 
 static void do_interrupt(struct instance *instance)
 {
+	struct instance_death *death = instance_death_last(instance);
+
 	instance_fault_forget(instance);
+	instance->setup.handlers->lost(instance, death, instance->setup.userdata);
 	instance_save(instance);
-	instance->setup.handlers->interrupted(instance, instance_death_last(instance),
-					      instance->setup.userdata);
+	instance->setup.handlers->interrupted(instance, death, instance->setup.userdata);
 }
 
 static void do_kill(struct instance *instance)

@@ -95,9 +95,11 @@ struct instance_handlers {
 	void (*opening)(struct instance *instance, void *userdata);
 	/* The state is another one; admission may have opened or closed. */
 	void (*changed)(struct instance *instance, void *userdata);
-	/* The generation before this one is lost: for all, or after a fault for those it hit. The
-	 * owner adds the leases that were hit, where the death does not name them. */
-	void (*interrupted)(struct instance *instance, struct instance_death *death,
+	/* A loss is about to be written down and told: adds the leases that it hit, where the death
+	 * does not name them. */
+	void (*lost)(struct instance *instance, struct instance_death *death, void *userdata);
+	/* The generation before this one is lost: for all, or after a fault for those it hit. */
+	void (*interrupted)(struct instance *instance, const struct instance_death *death,
 			    void *userdata);
 	/* Which lease's directory does this process use? Fills ret_id, or leaves it empty. */
 	void (*identify)(struct instance *instance, pid_t pid, char ret_id[static LEASE_ID_SIZE],
@@ -149,6 +151,7 @@ struct instance {
 	bool impatient;            /* it has waited long enough for old servers */
 	bool occupied;             /* somebody has a lease */
 	bool restored;             /* from what an earlier supervisor left */
+	bool died_away;            /* its control daemon, while no supervisor ran */
 	bool left;                 /* its processes and files are for the next supervisor */
 	bool prestarting;          /* a start_server is under way */
 	bool must_end_servers;     /* somebody waits for it */
@@ -207,8 +210,9 @@ void instance_end_orphan(const char *path, const char *runtime_directory);
 /* Before its start: goes on from what an earlier supervisor left, as far as it can be proven. 0;
  * the errors are statefile_read's, and then nothing has changed. */
 int instance_restore(struct instance *instance);
-/* Before its start: somebody knows of this generation; of one that was not restored it is lost. */
-void instance_outlive(struct instance *instance, uint64_t generation);
+/* Before its start: a lease goes on whose holder knows of this generation. Of an instance that was
+ * not restored it is lost; of one whose control daemon died meanwhile this lease was hit. */
+void instance_outlive(struct instance *instance, const char *lease, uint64_t generation);
 /* The next supervisor is to go on with it: instance_free ends and removes nothing then. */
 void instance_leave(struct instance *instance);
 

@@ -22,18 +22,25 @@ const char *instance_lines_get(const struct instance_lines *lines, size_t i)
 	return i < kept ? lines->texts[(lines->n - kept + i) % INSTANCE_LINES_MAX] : NULL;
 }
 
+void instance_hits_add_lease(struct instance_hits *hits, const char *lease)
+{
+	bool known = *lease == '\0';
+
+	for (size_t i = 0; i < hits->n_leases; i++)
+		known |= streq(hits->leases[i], lease);
+	if (!known && hits->n_leases < INSTANCE_HITS_MAX)
+		(void)text_copy(hits->leases[hits->n_leases++], LEASE_ID_SIZE, lease);
+}
+
 void instance_hits_add(struct instance_hits *hits, int32_t pid, const char *lease)
 {
-	bool known_pid = false, known_lease = *lease == '\0';
+	bool known = false;
 
 	for (size_t i = 0; i < hits->n_pids; i++)
-		known_pid |= hits->pids[i] == pid;
-	for (size_t i = 0; i < hits->n_leases; i++)
-		known_lease |= streq(hits->leases[i], lease);
-	if (!known_pid && hits->n_pids < INSTANCE_HITS_MAX)
+		known |= hits->pids[i] == pid;
+	if (!known && hits->n_pids < INSTANCE_HITS_MAX)
 		hits->pids[hits->n_pids++] = pid;
-	if (!known_lease && hits->n_leases < INSTANCE_HITS_MAX)
-		memcpy(hits->leases[hits->n_leases++], lease, LEASE_ID_SIZE);
+	instance_hits_add_lease(hits, lease);
 }
 
 struct instance_death *instance_death_add(struct instance *instance, enum instance_loss what)
@@ -53,6 +60,10 @@ void instance_death_while_away(struct instance *instance, pid_t pid)
 {
 	struct instance_death *death = instance_death_add(instance, INSTANCE_LOSS_CONTROL);
 
+	instance->setup.stats->control_deaths++;
+	instance->fsm.generation++;
+	instance->fsm.restarts++;
+	instance->died_away = true;
 	(void)text_copy(death->status, sizeof(death->status), "is gone");
 	(void)text_format(death->reason, sizeof(death->reason),
 			  "control daemon %d ended while no supervisor ran", pid);

@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------- who was present */
 
-static void add_presence(struct instance_presence *presence, uint32_t uid, const char *name)
+void instance_presence_add(struct instance_presence *presence, uint32_t uid, const char *name)
 {
 	for (size_t i = 0; i < presence->n; i++)
 		if (presence->who[i].uid == uid && streq(presence->who[i].name, name))
@@ -34,7 +34,7 @@ static void remember_presence(struct instance *instance, const struct instance_h
 	for (size_t i = 0; i < hits->n_leases; i++)
 		if (instance->setup.handlers->describe(instance, hits->leases[i], &uid, &name,
 						       instance->setup.userdata))
-			add_presence(presence, uid, name);
+			instance_presence_add(presence, uid, name);
 }
 
 static int count_presence(const struct instance *instance, uint32_t uid, const char *name)
@@ -94,6 +94,7 @@ static void tell_late(struct instance *instance, int32_t pid, const char *lease)
 	late.hits = (struct instance_hits){};
 	instance_hits_add(&late.hits, pid, lease);
 	remember_presence(instance, &late.hits);
+	instance_save(instance);
 	instance->setup.handlers->interrupted(instance, &late, instance->setup.userdata);
 }
 

@@ -13,8 +13,11 @@
  *   instance_files.c    the files of the pipe directory
  *   instance_deaths.c   what is remembered of losses
  *   instance_state.c    what the next supervisor must know
+ *   instance_losses.c   and what it should not have forgotten
  */
 #pragma once
+
+#include <jansson.h>
 
 #include "instance.h"
 #include "journal.h"
@@ -98,6 +101,7 @@ void instance_warm_forget(struct instance *instance);
 void instance_warm_use_changed(struct instance *instance);
 
 /* instance_fault.c */
+void instance_presence_add(struct instance_presence *presence, uint32_t uid, const char *name);
 void instance_fault_line(struct instance *instance, const struct mpslog_line *line);
 void instance_fault_client_gone(struct instance *instance);
 /* Says in the state's reason who holds the server. */
@@ -119,9 +123,10 @@ void instance_files_remember(struct instance *instance);
 /* instance_deaths.c */
 void instance_lines_add(struct instance_lines *lines, const char *text, size_t length);
 void instance_hits_add(struct instance_hits *hits, int32_t pid, const char *lease);
+void instance_hits_add_lease(struct instance_hits *hits, const char *lease);
 struct instance_death *instance_death_add(struct instance *instance, enum instance_loss what);
 struct instance_death *instance_death_last(struct instance *instance);
-/* The control daemon that an earlier supervisor had is not there any more. */
+/* The control daemon that an earlier supervisor had is not there any more: a generation is lost. */
 void instance_death_while_away(struct instance *instance, pid_t pid);
 
 /* instance_state.c */
@@ -131,3 +136,9 @@ void instance_save(struct instance *instance);
 void instance_save_soon(struct instance *instance);
 /* Its control daemon has been found running. */
 void instance_adopt(struct instance *instance);
+
+/* instance_losses.c */
+/* Members of the state file. */
+json_t *instance_losses_describe(const struct instance *instance);
+/* What is missing in it is not known, and what makes no sense is left out. */
+void instance_losses_restore(struct instance *instance, const json_t *content);

@@ -74,19 +74,22 @@ static json_t *describe_devices(const struct instance *instance)
 void instance_save(struct instance *instance)
 {
 	struct journal_context context = instance_context(instance, NULL, 0);
-	json_t *content;
+	json_t *losses = instance_losses_describe(instance), *content;
 	int r;
 
 	/* A loss that nobody has been told of has not happened yet. */
-	content = json_pack("{s:s, s:o, s:b, s:I, s:I, s:b, s:I, s:o, s:o, s:o}", "name",
+	content = json_pack("{s:s, s:o, s:b, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o}", "name",
 			    instance_name(instance), "devices", describe_devices(instance),
 			    "multi_user", instance->setup.multi_user, "generation",
 			    (json_int_t)instance->fsm.generation - instance->fsm.untold, "restarts",
 			    (json_int_t)instance->fsm.restarts, "faulted",
 			    instance->fsm.state == INSTANCE_FAULTED && !instance->fsm.untold,
-			    "socket_inode", (json_int_t)instance->socket_inode, "control",
+			    "ending", instance_fsm_is_harmless(&instance->fsm), "socket_inode",
+			    (json_int_t)instance->socket_inode, "control",
 			    describe_process(instance_control_pid(instance)), "servers",
 			    describe_servers(instance), "clients", describe_clients(instance));
+	(void)json_object_update_missing(content, losses);
+	json_decref(losses);
 	r = statefile_write(instance->state_path, KIND, content, false);
 	if (r < 0)
 		journal_log(
@@ -162,8 +165,21 @@ static void restore_client(struct instance *instance, const json_t *entry)
 			json_is_true(json_object_get(entry, "hit")), lease ? lease : "");
 }
 
-static void restore_daemon(struct instance *instance, const json_t *process)
+/* Whoever was attached to what is gone and is there still was hit by that. Who has ended may have
+ * ended before. */
+static void restore_hit(struct instance *instance, const json_t *entry)
 {
+	const char *lease = json_string_value(json_object_get(entry, "lease"));
+	_cleanup_close_ int pidfd = -EBADF;
+	pid_t pid = 0;
+
+	if (open_described(json_object_get(entry, "process"), &pid, &pidfd) == 0)
+		instance_hits_add(&instance_death_last(instance)->hits, pid, lease ? lease : "");
+}
+
+static void restore_daemon(struct instance *instance, const json_t *content)
+{
+	const json_t *process = json_object_get(content, "control");
 	struct journal_context context;
 	int pidfd = -EBADF;
 	pid_t pid = 0;
@@ -178,9 +194,11 @@ static void restore_daemon(struct instance *instance, const json_t *process)
 		(void)safe_close(pidfd);
 	}
 	context = instance_context(instance, NULL, pid);
+	/* As ordered, and harming nobody: no loss. */
+	if (json_is_true(json_object_get(content, "ending")))
+		return;
 	output_drain(&instance->output);
 	instance_death_while_away(instance, pid);
-	instance->fsm.generation++;
 	context.message_id = JOURNAL_ID_CONTROL_LOST;
 	journal_log(LOG_ERR, &context, "%s", instance_death_last(instance)->reason);
 }
@@ -194,9 +212,10 @@ static void restore(struct instance *instance, const json_t *content)
 			     (uint64_t)json_integer_value(json_object_get(content, "generation")),
 			     (uint64_t)json_integer_value(json_object_get(content, "restarts")),
 			     json_is_true(json_object_get(content, "faulted")));
+	instance_losses_restore(instance, content);
 	instance->socket_inode =
 		(uint64_t)json_integer_value(json_object_get(content, "socket_inode"));
-	restore_daemon(instance, json_object_get(content, "control"));
+	restore_daemon(instance, content);
 	json_array_foreach(json_object_get(content, "servers"), i, entry) {
 		restore_server(instance, entry);
 	}
@@ -206,10 +225,12 @@ static void restore(struct instance *instance, const json_t *content)
 	if (!process_is_watched(&instance->daemon)) {
 		instance->n_missing = 0;
 		instance_servers_end(instance);
-		return;
 	}
 	json_array_foreach(json_object_get(content, "clients"), i, entry) {
-		restore_client(instance, entry);
+		if (process_is_watched(&instance->daemon))
+			restore_client(instance, entry);
+		else if (instance->died_away)
+			restore_hit(instance, entry);
 	}
 }
 
@@ -231,10 +252,12 @@ int instance_restore(struct instance *instance)
 	return 0;
 }
 
-void instance_outlive(struct instance *instance, uint64_t generation)
+void instance_outlive(struct instance *instance, const char *lease, uint64_t generation)
 {
 	if (!instance->restored && instance->fsm.generation <= generation)
 		instance_fsm_restore(&instance->fsm, generation + 1, instance->fsm.restarts, false);
+	if (instance->died_away)
+		instance_hits_add_lease(&instance_death_last(instance)->hits, lease);
 }
 
 static int read_devices(const json_t *list, struct instance_record *ret)

@@ -151,10 +151,13 @@ void leases_clients_left(struct leases *leases);
 void leases_hold(struct leases *leases, size_t place, bool held);
 /* A gang that was to end is gone; its place has no instance. */
 void leases_gang_gone(struct leases *leases, size_t place);
+/* Names in the death the leases that it hit, where it does not say so itself. */
+void leases_name_hit(const struct leases *leases, const struct instance *instance,
+		     struct instance_death *death);
 /* Tells holders on the instance that their generation is lost: all, or after a GPU fault those
- * whose clients it hit. Adds to the death whom else it concerns. */
+ * whose clients it hit. */
 void leases_interrupt(struct leases *leases, const struct instance *instance,
-		      struct instance_death *death);
+		      const struct instance_death *death);
 
 /* The id of the lease whose directory the process was started with, seen also through a container's
  * mount; empty when there is none on this instance. */

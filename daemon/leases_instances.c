@@ -204,9 +204,11 @@ void leases_tell_ahead(struct holding *holding)
 }
 
 /* When a daemon or a server is lost, every lease is hit: what used the GPU under it has lost it. */
-static void add_hit_leases(const struct leases *leases, size_t place, struct instance_death *death)
+void leases_name_hit(const struct leases *leases, const struct instance *instance,
+		     struct instance_death *death)
 {
 	struct instance_hits *hits = &death->hits;
+	size_t place = instance->setup.index;
 
 	if (death->what == INSTANCE_LOSS_FAULT)
 		return;
@@ -220,12 +222,10 @@ static void add_hit_leases(const struct leases *leases, size_t place, struct ins
 }
 
 void leases_interrupt(struct leases *leases, const struct instance *instance,
-		      struct instance_death *death)
+		      const struct instance_death *death)
 {
 	size_t place = instance->setup.index;
 	size_t next;
-
-	add_hit_leases(leases, place, death);
 
 	events_emit(leases->events, &(struct event){
 					    .kind = "interrupted",

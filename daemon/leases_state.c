@@ -195,7 +195,7 @@ static void take_up(struct leases *leases, const json_t *content, size_t index)
 		.told_generation = (uint64_t)number(content, "told_generation"),
 	};
 	(void)text_copy(holding->why, sizeof(holding->why), text(content, "why"));
-	instance_outlive(leases->instances[lease->place], holding->told_generation);
+	instance_outlive(leases->instances[lease->place], lease->id, holding->told_generation);
 	instance_set_occupied(leases->instances[lease->place], true);
 	leases_log(holding, "goes on");
 	go_on(holding, json_is_true(json_object_get(content, "draining")));

@@ -121,7 +121,15 @@ static void on_changed(struct instance *instance, void *userdata)
 	manager_exit_when_stopped(manager);
 }
 
-static void on_interrupted(struct instance *instance, struct instance_death *death, void *userdata)
+static void on_lost(struct instance *instance, struct instance_death *death, void *userdata)
+{
+	struct manager *manager = userdata;
+
+	leases_name_hit(&manager->leases, instance, death);
+}
+
+static void on_interrupted(struct instance *instance, const struct instance_death *death,
+			   void *userdata)
 {
 	struct manager *manager = userdata;
 
@@ -176,6 +184,7 @@ static bool on_describe(struct instance *instance, const char *id, uint32_t *ret
 const struct instance_handlers manager_instance_handlers = {
 	.opening = on_opening,
 	.changed = on_changed,
+	.lost = on_lost,
 	.interrupted = on_interrupted,
 	.identify = on_identify,
 	.servers_changed = on_servers_changed,

@@ -261,6 +261,105 @@ refused() {
 	eventually 2 heard second granted revoked
 }
 
+# ---------------------------------------------------------------- what was lost before
+
+losses() {
+	status_json -c '[.instances[] | [.name, .generation, .restarts, .deaths, .suspects]]'
+}
+
+# in_state_files JQ: changes what was kept of instances, as something else may have left it.
+in_state_files() {
+	local file
+	for file in "$RUN"/state/*.instance; do
+		jq -c "$1" "$file" >"$WORK/changed"
+		cat "$WORK/changed" >"$file"
+	done
+}
+
+# Two losses of GPU 0: a fault that hit one lease of two, and its server.
+lose_twice() {
+	background victim mpsctl lease --gpu 0 --name "víctim" -- cuda-client stubborn fault 1
+	victim=$PID
+	hold other --gpu 0
+	eventually 10 state_is faulted
+	eventually 2 n_lines 1 "$WORK/victim.err" 'interrupted.*GPU fault'
+	kill -KILL "$victim"
+	eventually 5 state_is ready
+	hold_attached first --gpu 0
+	eventually 2 n_clients 1
+	kill -KILL "$(server_pid)"
+	eventually 5 generation_is 3
+	eventually 5 state_is ready
+	exits_with 10 "$PID"
+	eventually 2 n_leases 1
+}
+
+@test "what was lost before is remembered: whom it hit, what MPS wrote, who was there at faults" {
+	start_supervisor
+	lose_twice
+	status_is --argjson pid "$victim" '.instances[0] | (.deaths | map(.what)) == ["server", "fault"]
+		and (.deaths[0] | (.hit_pids | length) == 1 and (.hit_leases | length) == 2)
+		and .deaths[1].hit_pids == [$pid] and (.deaths[1].reason | test("\n.*fatal GPU error"))
+		and (.suspects | map([.name, .present, .faults])) == [["víctim", 1, 1]]'
+	before=$(losses)
+	for _ in 1 2; do
+		restart_supervisor
+		same_as losses "$before"
+	done
+	# Also by one that finds the control daemon gone, and adds that.
+	background late mpsctl lease --gpu 0 --name late -- cuda-client stubborn hold 600
+	late=$PID
+	eventually 5 attached_is late "[$late]"
+	kill_supervisor
+	kill_and_wait "$(jq -s '.[] | select(.deaths != []) | .control.pid' "$RUN"/state/*.instance)"
+	start_supervisor
+	status_is --argjson before "$before" --argjson pid "$late" '.instances[0] | .generation == 4 and .restarts == 1
+		and .deaths[1:] == $before[0][3] and .suspects == $before[0][4]
+		and (.deaths[0] | .what == "control" and .hit_pids == [$pid])'
+	status_is --arg a "$(lease_id other)" --arg b "$(lease_id late)" '.instances[0].deaths[0].hit_leases | sort == ([$a, $b] | sort)'
+	eventually 2 n_lines 2 "$WORK/other.err" .
+	before=$(losses)
+	restart_supervisor
+	same_as losses "$before"
+}
+
+@test "a state file that says nothing of losses, or nonsense, is taken up all the same" {
+	start_supervisor
+	hold_attached first --gpu 0
+	before=$(instances) leases=$(leases)
+	for change in 'del(.deaths, .faults, .ending)' '.deaths = "no" | .faults = {}' \
+		'.deaths = [1, {what: "mistake"}, {what: "server", at_usec: "x", hit_pids: ["a", -1, 99999999999], hit_leases: [1, "x", "0123456789abcdef"], lines: [null, 1]}]
+			| .faults = [3, [{uid: "x"}, {name: ("n" * 500)}]]' \
+		'.deaths = [range(20) | {what: "wedge", reason: ("r" * 9999), hit_pids: [range(300)], lines: [range(30) | ("l" * 999)]}]'; do
+		kill_supervisor
+		in_state_files "$change"
+		start_supervisor
+		same_as instances "$before"
+		same_as leases "$leases"
+		call GetStatus '{}' >"$WORK/status"
+		restart_supervisor
+		same_as instances "$before"
+	done
+	status_is '.instances[0].deaths | length == 8 and all(.what == "wedge" and (.hit_pids | length) == 256)'
+	# It stays a small file.
+	(($(cat "$RUN"/state/*.instance | wc -c) < 150000))
+}
+
+@test "a control daemon that ends as ordered while nobody ran is no loss" {
+	short 30.0
+	knobs "[$GPU0]" ignore_quit=1
+	start_supervisor
+	old=$(control_pid)
+	background drain mpsctl drain "$GPU0"
+	eventually 2 state_is stopping
+	kill_supervisor
+	kill_and_wait "$old"
+	launch_supervisor
+	eventually 5 state_is stopped
+	status_is '.instances[0] | .deaths == [] and .restarts == 0 and .generation == 1 and .held'
+	run ! log_says 'ended while no supervisor ran'
+}
+
 # ---------------------------------------------------------------- what died meanwhile
 
 # The control daemon is killed while nobody watches it.
@@ -281,7 +380,7 @@ lose_control_meanwhile() {
 	lose_control_meanwhile "$old"
 	[[ $(control_pid 0) != "$old" && $(control_pid 1) == "$other" ]]
 	[[ $(generation 0) == 2 && $(generation 1) == 1 ]]
-	status_is '.instances[0].deaths | length == 1 and .[0].what == "control"'
+	status_is '.instances[0] | .restarts == 1 and (.deaths | length == 1 and .[0].what == "control" and (.[0].hit_leases | length) == 3)'
 	eventually 2 n_lines 1 "$WORK/first.err" 'interrupted.*control daemon'
 	reclaim again "$id"
 	eventually 2 heard again granted interrupted
