@@ -31,25 +31,12 @@ static bool may_log(struct instance *instance)
 	return false;
 }
 
-/* The lines of a command, our own mostly, and its answer: all that the control daemon writes
- * between the two that is nothing else. */
-static bool is_chatter(struct instance *instance, const struct mpslog_line *line)
+/* What we do to a daemon makes it and its servers write, again and again while clients keep them:
+ * that says nothing of why it came to this. */
+static bool has_orders(const struct instance *instance)
 {
-	bool by_control = line->writer == instance_control_pid(instance);
-
-	switch (line->kind) {
-	case MPSLOG_NOISE:
-		return true;
-	case MPSLOG_COMMAND:
-	case MPSLOG_COMMAND_OVER:
-		instance->answering = line->kind == MPSLOG_COMMAND;
-		return true;
-	case MPSLOG_OTHER:
-	case MPSLOG_NUMBER:
-		return instance->answering && by_control;
-	default:
-		return false;
-	}
+	return instance->fsm.state == INSTANCE_STOPPING ||
+	       instance->fsm.state == INSTANCE_FAULTED || instance->ending_servers;
 }
 
 static void log_line(struct instance *instance, const struct mpslog_line *line, int level)
@@ -69,12 +56,13 @@ void instance_output_line(const char *text, size_t length, void *userdata)
 {
 	struct instance *instance = userdata;
 	struct mpslog_line line;
-	bool chatter;
+	enum mpslog_worth worth;
 
 	mpslog_parse(text, length, &line);
-	chatter = is_chatter(instance, &line);
-	log_line(instance, &line, chatter ? LOG_DEBUG : LOG_INFO);
-	if (!chatter && line.text_length > 0)
+	worth = mpslog_judge(&line, instance_control_pid(instance), has_orders(instance),
+			     &instance->answering);
+	log_line(instance, &line, worth == MPSLOG_CHATTER ? LOG_DEBUG : LOG_INFO);
+	if (worth == MPSLOG_NEWS && line.text_length > 0)
 		instance_lines_add(&instance->lines, line.text, line.text_length);
 	if (line.kind == MPSLOG_STARTING) {
 		instance_dispatch(instance, INSTANCE_EVENT_HINT, NULL);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "mpslog.h"
 
-#include <stdbool.h>
-
 #include "util.h"
 
 /* What is left to read of a line. */
@@ -86,16 +84,19 @@ static void parse_server_start(struct cursor text, struct mpslog_line *line)
 		line->uid = take_uid(&text);
 }
 
-/* "Server 652 exited with status 0"; other lines that begin with "Server " are not events. */
+/* "Server 652 exited with status 0", "... has 2 active worker threads. Server will not shutdown.";
+ * other lines that begin with "Server " are not events. */
 static void parse_server(struct cursor text, struct mpslog_line *line)
 {
 	int32_t pid = take_pid(&text);
 
-	if (pid == 0 || !take(&text, " exited with status "))
-		return;
-	line->kind = MPSLOG_SERVER_EXIT;
-	line->pid = pid;
-	line->status = take_pid(&text);
+	if (pid > 0 && take(&text, " exited with status ")) {
+		line->kind = MPSLOG_SERVER_EXIT;
+		line->pid = pid;
+		line->status = take_pid(&text);
+	} else if (pid > 0 && take(&text, " has ")) {
+		line->kind = MPSLOG_ORDER;
+	}
 }
 
 /* "Client {PID: 649, Context ID: 1} on device 0 to be torn down", "... connected" */
@@ -146,8 +147,16 @@ static const struct {
 	{"Server was unable to shutdown", MPSLOG_SERVER_KEPT, NULL},
 	{"Server is handling a fatal GPU error", MPSLOG_FAULT, NULL},
 	{"The following client process have a sticky error", MPSLOG_FAULT_LIST, NULL},
+	{"Server encountered a fatal exception", MPSLOG_SERVER_BROKE, NULL},
 	{"Server ", MPSLOG_OTHER, parse_server},
 	{"Failed to start : ", MPSLOG_START_FAILED, NULL},
+	{"Try shutting down server ", MPSLOG_ORDER, NULL},
+	{"Control will try shutting down server ", MPSLOG_ORDER, NULL},
+	{"Force shutting down server ", MPSLOG_ORDER, NULL},
+	{"Waiting for current clients to finish", MPSLOG_ORDER, NULL},
+	{"Exiting", MPSLOG_ORDER, NULL},
+	{"MPS server requesting client ", MPSLOG_ORDER, NULL},
+	{"Client termination ", MPSLOG_ORDER, NULL},
 };
 
 static void parse_rest(struct cursor text, struct mpslog_line *line)
@@ -190,6 +199,53 @@ void mpslog_parse(const char *line, size_t length, struct mpslog_line *ret)
 	parse_rest(text, ret);
 }
 
+/* All that the control daemon writes between a command and its end that is nothing else is the
+ * answer. `quit` has none, and its end comes with the daemon's. */
+static bool is_chatter(const struct mpslog_line *line, int32_t control, bool *answering)
+{
+	static const char quit[] = "Cmd:quit";
+
+	switch (line->kind) {
+	case MPSLOG_NOISE:
+		return true;
+	case MPSLOG_COMMAND:
+		*answering = line->text_length < sizeof(quit) - 1 ||
+			     memcmp(line->text, quit, sizeof(quit) - 1) != 0;
+		return true;
+	case MPSLOG_COMMAND_OVER:
+		*answering = false;
+		return true;
+	case MPSLOG_OTHER:
+	case MPSLOG_NUMBER:
+		return *answering && line->writer == control;
+	default:
+		return false;
+	}
+}
+
+static bool is_of_order(const struct mpslog_line *line)
+{
+	switch (line->kind) {
+	case MPSLOG_ORDER:
+	case MPSLOG_SERVER_NOTIFIED:
+	case MPSLOG_SERVER_KEPT:
+		return true;
+	case MPSLOG_SERVER_EXIT:
+	case MPSLOG_CONTROL_EXIT:
+		return line->status == 0;
+	default:
+		return false;
+	}
+}
+
+enum mpslog_worth mpslog_judge(const struct mpslog_line *line, int32_t control, bool ordered,
+			       bool *answering)
+{
+	if (is_chatter(line, control, answering))
+		return MPSLOG_CHATTER;
+	return ordered && is_of_order(line) ? MPSLOG_EXPECTED : MPSLOG_NEWS;
+}
+
 const char *mpslog_kind_to_string(enum mpslog_kind kind)
 {
 	switch (kind) {
@@ -223,6 +279,8 @@ const char *mpslog_kind_to_string(enum mpslog_kind kind)
 		return "server-kept";
 	case MPSLOG_SERVER_EXIT:
 		return "server-exit";
+	case MPSLOG_SERVER_BROKE:
+		return "server-broke";
 	case MPSLOG_START_FAILED:
 		return "start-failed";
 	case MPSLOG_FAULT:
@@ -235,6 +293,8 @@ const char *mpslog_kind_to_string(enum mpslog_kind kind)
 		return "number";
 	case MPSLOG_CONTROL_EXIT:
 		return "control-exit";
+	case MPSLOG_ORDER:
+		return "order";
 	}
 	return "?";
 }

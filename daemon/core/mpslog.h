@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,12 +25,21 @@ enum mpslog_kind {
 	MPSLOG_SERVER_NOTIFIED,  /* writer: the server was asked to end and will */
 	MPSLOG_SERVER_KEPT,      /* writer: it was asked to end and cannot: it has clients */
 	MPSLOG_SERVER_EXIT,      /* pid, status */
+	MPSLOG_SERVER_BROKE,     /* one did, says the control daemon; not which */
 	MPSLOG_START_FAILED,     /* text: why a server could not start */
 	MPSLOG_FAULT,            /* writer: the server handles a fatal GPU error */
 	MPSLOG_FAULT_HIT,        /* pid: this client lost its context */
 	MPSLOG_FAULT_LIST,       /* pids that were hit follow, one a line */
 	MPSLOG_NUMBER,           /* pid: a line of nothing but a number; what it means depends */
 	MPSLOG_CONTROL_EXIT,     /* status */
+	MPSLOG_ORDER,            /* a step of what it was ordered to: to end a server or a client */
+};
+
+/* What a line is to somebody who will want to know why the daemon died. */
+enum mpslog_worth {
+	MPSLOG_CHATTER,  /* of a command, ours mostly */
+	MPSLOG_EXPECTED, /* it follows from what we ordered */
+	MPSLOG_NEWS,
 };
 
 struct mpslog_line {
@@ -44,5 +54,10 @@ struct mpslog_line {
 
 /* Reads one line (without its end). Understands every input; pids out of range read as 0. */
 void mpslog_parse(const char *line, size_t length, struct mpslog_line *ret);
+
+/* Lines of one control daemon in order. ordered: it was told to end, or to end servers or clients.
+ * answering: false before the first line; kept from one to the next. */
+enum mpslog_worth mpslog_judge(const struct mpslog_line *line, int32_t control, bool ordered,
+			       bool *answering);
 
 const char *mpslog_kind_to_string(enum mpslog_kind kind);

@@ -446,6 +446,19 @@ gang_is_ready() {
 	refused Held Restart '{"instance":"1","force":true}'
 }
 
+@test "restart: of the lines that MPS wrote before, those that our own commands caused are not remembered" {
+	start_supervisor
+	background busy mpsctl lease --gpu 0 --name busy -- cuda-client stubborn hold 600
+	eventually 5 says "$WORK/busy.out" '^mps server='
+	ctl restart 0 --force
+	eventually 10 state_is ready
+	status_json -r '.instances[0].deaths[0].reason' >"$WORK/reason"
+	cat "$WORK/reason"
+	says "$WORK/reason" '^Created anonymous shared memory'
+	says "$WORK/reason" '^Client \{PID: .*connected'
+	run ! says "$WORK/reason" '(notified to shutdown|unable to shutdown|[Tt]ry shutting down|will not shutdown|NEW UI|Cmd:)'
+}
+
 @test "restart of an instance that failed tries it at once" {
 	quick limit=2 failed_retry=600.0 backoff_min=0.05
 	knobs "[$GPU0]" exit_at_start=7

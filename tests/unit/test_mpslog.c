@@ -38,11 +38,12 @@ static const struct {
 	 1550, 1580, 0, 0},
 	{CONTROL "Server 652 exited with status 0", MPSLOG_SERVER_EXIT, 602, 652, 0, 0},
 	{CONTROL "Server 652 exited with status 1", MPSLOG_SERVER_EXIT, 602, 652, 1, 0},
-	{CONTROL "Server 652 has 1 active worker threads. Server will not shutdown.", MPSLOG_OTHER,
+	{CONTROL "Server 652 has 1 active worker threads. Server will not shutdown.", MPSLOG_ORDER,
 	 602, 0, 0, 0},
-	{CONTROL "Server encountered a fatal exception. Shutting down", MPSLOG_OTHER, 602, 0, 0, 0},
-	{CONTROL "Try shutting down server 652, backoff is enabled", MPSLOG_OTHER, 602, 0, 0, 0},
-	{CONTROL "Control will try shutting down server 652 again in at most 200ms", MPSLOG_OTHER,
+	{CONTROL "Server encountered a fatal exception. Shutting down", MPSLOG_SERVER_BROKE, 602, 0,
+	 0, 0},
+	{CONTROL "Try shutting down server 652, backoff is enabled", MPSLOG_ORDER, 602, 0, 0, 0},
+	{CONTROL "Control will try shutting down server 652 again in at most 200ms", MPSLOG_ORDER,
 	 602, 0, 0, 0},
 	{CONTROL "Failed to start server using uid 1000, error: Operation not permitted",
 	 MPSLOG_OTHER, 602, 0, 0, 0},
@@ -234,7 +235,7 @@ END_TEST
 
 START_TEST(names_every_kind)
 {
-	for (int i = MPSLOG_OTHER; i <= MPSLOG_CONTROL_EXIT; i++) {
+	for (int i = MPSLOG_OTHER; i <= MPSLOG_ORDER; i++) {
 		const char *name = mpslog_kind_to_string((enum mpslog_kind)i);
 
 		ck_assert_str_ne(name, "?");
@@ -242,6 +243,88 @@ START_TEST(names_every_kind)
 			ck_assert_str_ne(name, mpslog_kind_to_string((enum mpslog_kind)j));
 	}
 	ck_assert_str_eq(mpslog_kind_to_string((enum mpslog_kind)99), "?");
+}
+END_TEST
+
+/* What 580 writes, in order, and what it is to be remembered as; pids are others. */
+static const struct {
+	const char *line;
+	bool ordered;
+	enum mpslog_worth worth;
+} told[] = {
+	{CONTROL "CUDA MPS Control binary version: 13000", false, MPSLOG_NEWS},
+	/* A question. */
+	{CONTROL "Accepting connection...", false, MPSLOG_CHATTER},
+	{CONTROL "NEW UI", false, MPSLOG_CHATTER},
+	{CONTROL "Cmd:get_server_status 652", false, MPSLOG_CHATTER},
+	{CONTROL "ACTIVE", false, MPSLOG_CHATTER},
+	{CONTROL "UI closed", false, MPSLOG_CHATTER},
+	{CONTROL "ACTIVE", false, MPSLOG_NEWS},
+	{CONTROL "Cmd:get_server_list", false, MPSLOG_CHATTER},
+	{CONTROL "652", false, MPSLOG_CHATTER},
+	/* What comes between a question and its end, and is of somebody else or a fact. */
+	{SERVER "Received new client request for {PID: 649, Context ID: 0}", false, MPSLOG_NEWS},
+	{CONTROL "Server encountered a fatal exception. Shutting down", false, MPSLOG_NEWS},
+	{CONTROL "Server 652 exited with status 1", false, MPSLOG_NEWS},
+	{"[2026-11-30 16:14:22.473 Control  4272] Failed to start server using uid 0, error: "
+	 "Operation not permitted",
+	 false, MPSLOG_NEWS},
+	{CONTROL "UI closed", false, MPSLOG_CHATTER},
+	/* A client comes. */
+	{CONTROL "User did not send valid credentials", false, MPSLOG_CHATTER},
+	{CONTROL "NEW CLIENT 649 from user 0: Server already exists", false, MPSLOG_NEWS},
+	{SERVER "Client {PID: 649, Context ID: 1} connected", false, MPSLOG_NEWS},
+	{SERVER "Status of client {PID: 649, Context ID: 1} is ACTIVE", false, MPSLOG_NEWS},
+	/* A fault. */
+	{SERVER "Server is handling a fatal GPU error.", true, MPSLOG_NEWS},
+	{SERVER "Client {PID: 649, Context ID: 1} on device 0 to be torn down", true, MPSLOG_NEWS},
+	{SERVER "0", true, MPSLOG_NEWS},
+	{SERVER "649", true, MPSLOG_NEWS},
+	/* Its client is ended. */
+	{CONTROL "Cmd:terminate_client 652 649", true, MPSLOG_CHATTER},
+	{SERVER "MPS server requesting client {PID: 649, Context ID: 1} to exit", true,
+	 MPSLOG_EXPECTED},
+	{SERVER "Client termination succeeded.", true, MPSLOG_EXPECTED},
+	{CONTROL "0", true, MPSLOG_CHATTER},
+	{CONTROL "UI closed", true, MPSLOG_CHATTER},
+	{SERVER "Client process 649 disconnected", true, MPSLOG_NEWS},
+	/* It is to quit, and clients keep it. */
+	{CONTROL "Cmd:quit", true, MPSLOG_CHATTER},
+	{CONTROL "Try shutting down server 652, backoff is enabled", true, MPSLOG_EXPECTED},
+	{SERVER "Server has been notified to shutdown", true, MPSLOG_EXPECTED},
+	{SERVER "Server was unable to shutdown due to 2 active clients", true, MPSLOG_EXPECTED},
+	{CONTROL "Server 652 has 2 active worker threads. Server will not shutdown.", true,
+	 MPSLOG_EXPECTED},
+	{CONTROL "Control will try shutting down server 652 again in at most 800ms", true,
+	 MPSLOG_EXPECTED},
+	{CONTROL "Server encountered a fatal exception. Shutting down", true, MPSLOG_NEWS},
+	{SERVER "Waiting for current clients to finish", true, MPSLOG_EXPECTED},
+	{SERVER "Exiting", true, MPSLOG_EXPECTED},
+	{CONTROL "Server 652 exited with status 0", true, MPSLOG_EXPECTED},
+	{CONTROL "Server 652 exited with status 1", true, MPSLOG_NEWS},
+	{CONTROL "Exit with status 0", true, MPSLOG_EXPECTED},
+	{CONTROL "Exit with status 1", true, MPSLOG_NEWS},
+	/* Somebody else did that. */
+	{CONTROL "Cmd:quit", false, MPSLOG_CHATTER},
+	{CONTROL "Try shutting down server 652, backoff is disabled", false, MPSLOG_NEWS},
+	{SERVER "Server has been notified to shutdown", false, MPSLOG_NEWS},
+	{SERVER "Exiting", false, MPSLOG_NEWS},
+	{CONTROL "Force shutting down server 652", false, MPSLOG_NEWS},
+	{CONTROL "Exit with status 0", false, MPSLOG_NEWS},
+};
+
+START_TEST(remembers_what_was_not_ordered)
+{
+	bool answering = false;
+
+	for (size_t i = 0; i < ELEMENTSOF(told); i++) {
+		struct mpslog_line line;
+
+		mpslog_parse(told[i].line, strlen(told[i].line), &line);
+		ck_assert_msg(mpslog_judge(&line, 602, told[i].ordered, &answering) ==
+				      told[i].worth,
+			      "line %zu: %s", i, told[i].line);
+	}
 }
 END_TEST
 
@@ -255,5 +338,6 @@ int main(void)
 	tcase_add_test(tcase, survives_long_lines);
 	tcase_add_test(tcase, survives_garbage);
 	tcase_add_test(tcase, names_every_kind);
+	tcase_add_test(tcase, remembers_what_was_not_ordered);
 	return unit_run("mpslog", tcase);
 }
