@@ -159,6 +159,7 @@ struct instance {
 	bool answering;            /* what the daemon writes is the answer to a command */
 	bool no_status;            /* this version does not know get_server_status */
 	bool nameless;             /* this version does not name its clients */
+	bool unlisted;             /* adopted, and to be asked whom it has */
 	int32_t fault_lister;      /* the server that is listing whom a fault hit; 0: none */
 	int32_t counted_server;    /* whose failure was counted last */
 	uint32_t prestart_uid;     /* for whom a server is started */

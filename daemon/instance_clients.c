@@ -93,6 +93,17 @@ static void has_gone(struct instance *instance, struct instance_client *client)
 		instance_fault_client_gone(instance);
 }
 
+/* Some client has left, and this release will never say which: who was only listed may be anybody.
+ */
+static void forget_listed(struct instance *instance)
+{
+	instance->nameless = true;
+	for (size_t i = 0; i < INSTANCE_CLIENTS_MAX; i++)
+		if (instance->clients[i].pid > 0 && !instance->clients[i].hit)
+			forget(&instance->clients[i]);
+	tell(instance);
+}
+
 void instance_clients_line(struct instance *instance, const struct mpslog_line *line)
 {
 	struct instance_client *client;
@@ -105,8 +116,8 @@ void instance_clients_line(struct instance *instance, const struct mpslog_line *
 		client = instance_clients_find(instance, line->pid);
 		if (client)
 			has_gone(instance, client);
-	} else if (line->kind == MPSLOG_CLIENT_GONE) {
-		instance->nameless = true;
+	} else if (line->kind == MPSLOG_CLIENT_GONE && !instance->nameless) {
+		forget_listed(instance);
 	}
 }
 

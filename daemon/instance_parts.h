@@ -6,6 +6,7 @@
  *   instance_spawn.c    starting a control daemon
  *   instance_output.c   what the daemon and its servers say: to the journal, and to the parts
  *   instance_query.c    whether they answer
+ *   instance_roll.c     whom an adopted daemon has
  *   instance_servers.c  server processes
  *   instance_warm.c     servers by order: ahead of their clients, and idle ones ended
  *   instance_clients.c  client processes, as MPS reports them
@@ -48,6 +49,10 @@ void instance_output_line(const char *text, size_t length, void *userdata);
 /* instance_query.c */
 void instance_query(struct instance *instance);
 
+/* instance_roll.c */
+/* The daemon answers: asks it, where it was adopted and has not been asked. */
+void instance_call_roll(struct instance *instance);
+
 /* instance_servers.c: a pid in a line becomes a process only when it is a child of our control
  * daemon; from then on its pidfd tells its end. */
 void instance_servers_line(struct instance *instance, const struct mpslog_line *line);
@@ -62,6 +67,8 @@ void instance_servers_catch_up(struct instance *instance);
 /* One of an earlier supervisor's, proven; takes over pidfd. */
 void instance_servers_adopt(struct instance *instance, pid_t pid, int pidfd, uint32_t uid,
 			    bool ready, bool asked, bool expected);
+/* MPS lists it, so it is ready. NULL when it is none of ours. */
+struct instance_server *instance_servers_list(struct instance *instance, pid_t pid);
 /* It had been there, and was not when its instance was adopted. */
 void instance_servers_lost_while_away(struct instance *instance, pid_t pid);
 /* Asks those that were not yet asked to end. */

@@ -41,6 +41,8 @@ static void on_answer(const struct command_outcome *outcome, void *userdata)
 	instance_dispatch(instance, event, NULL);
 	if (event == INSTANCE_EVENT_ANSWERED)
 		instance->setup.handlers->answered(instance, instance->setup.userdata);
+	if (control_is_answer(outcome))
+		instance_call_roll(instance);
 }
 
 /*

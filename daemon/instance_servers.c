@@ -331,6 +331,21 @@ void instance_servers_adopt(struct instance *instance, pid_t pid, int pidfd, uin
 		watch_thread(server);
 }
 
+struct instance_server *instance_servers_list(struct instance *instance, pid_t pid)
+{
+	struct mpslog_line start = {.kind = MPSLOG_SERVER_START, .pid = pid};
+	struct instance_server *server;
+
+	if (!find_server(instance, pid) && procinfo_real_uid(pid, &start.uid) == 0)
+		add_server(instance, &start);
+	server = find_server(instance, pid);
+	if (!server || server->lost)
+		return NULL;
+	if (!server->ready)
+		set_ready(instance, pid);
+	return server;
+}
+
 void instance_servers_lost_while_away(struct instance *instance, pid_t pid)
 {
 	if (pid > 0)

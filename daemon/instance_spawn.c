@@ -162,6 +162,7 @@ void instance_spawn(struct instance *instance)
 	instance->lines = (struct instance_lines){};
 	instance->failure[0] = '\0';
 	instance->no_status = instance->nameless = instance->answering = false;
+	instance->unlisted = false;
 	instance_fault_forget(instance);
 	if (!instance->occupied)
 		instance->setup.multi_user = instance->multi_user;

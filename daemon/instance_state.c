@@ -78,15 +78,15 @@ void instance_save(struct instance *instance)
 	int r;
 
 	/* A loss that nobody has been told of has not happened yet. */
-	content = json_pack("{s:s, s:o, s:b, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o}", "name",
+	content = json_pack("{s:s, s:o, s:b, s:I, s:I, s:b, s:b, s:b, s:I, s:o, s:o, s:o}", "name",
 			    instance_name(instance), "devices", describe_devices(instance),
 			    "multi_user", instance->setup.multi_user, "generation",
 			    (json_int_t)instance->fsm.generation - instance->fsm.untold, "restarts",
 			    (json_int_t)instance->fsm.restarts, "faulted",
 			    instance->fsm.state == INSTANCE_FAULTED && !instance->fsm.untold,
-			    "ending", instance_fsm_is_harmless(&instance->fsm), "socket_inode",
-			    (json_int_t)instance->socket_inode, "control",
-			    describe_process(instance_control_pid(instance)), "servers",
+			    "ending", instance_fsm_is_harmless(&instance->fsm), "nameless",
+			    instance->nameless, "socket_inode", (json_int_t)instance->socket_inode,
+			    "control", describe_process(instance_control_pid(instance)), "servers",
 			    describe_servers(instance), "clients", describe_clients(instance));
 	(void)json_object_update_missing(content, losses);
 	json_decref(losses);
@@ -220,8 +220,10 @@ static void restore(struct instance *instance, const json_t *content)
 		restore_server(instance, entry);
 	}
 	/* One that runs goes on as it was started. */
-	if (process_is_watched(&instance->daemon))
+	if (process_is_watched(&instance->daemon)) {
 		instance->setup.multi_user = json_is_true(json_object_get(content, "multi_user"));
+		instance->nameless = json_is_true(json_object_get(content, "nameless"));
+	}
 	if (!process_is_watched(&instance->daemon)) {
 		instance->n_missing = 0;
 		instance_servers_end(instance);
@@ -331,6 +333,7 @@ void instance_adopt(struct instance *instance)
 		instance_context(instance, NULL, instance_control_pid(instance));
 
 	journal_log(LOG_INFO, &context, "adopted control daemon %d", context.pid);
+	instance->unlisted = true;
 	instance_files_watch(instance);
 	if (instance->socket_inode == 0)
 		instance_files_remember(instance);

@@ -498,6 +498,64 @@ lose_control_meanwhile() {
 	eventually 2 no_leases
 }
 
+# The supervisor was killed between reading of them and writing that down.
+@test "servers and clients that are in no file are found by asking, and are as good as others" {
+	start_supervisor
+	hold_attached first --gpu 0
+	first=$PID server=$(server_pid)
+	job_with_child second --gpu 0
+	before=$(instances) leases=$(leases)
+	for change in '.clients = []' '.clients = [] | .servers = []' '.clients |= .[:1] | .servers |= map(.ready = false)'; do
+		kill_supervisor
+		in_state_files "$change"
+		start_supervisor
+		eventually 2 n_clients 2
+		same_as instances "$before"
+		same_as leases "$leases"
+	done
+	# One that has left meanwhile is not there because a file says nothing.
+	kill_supervisor
+	in_state_files '.clients = [] | .servers = []'
+	kill_and_wait "$first"
+	start_supervisor
+	eventually 2 n_clients 1
+	attached_is second "[$CHILD]"
+	kill_and_wait "$PID"
+	eventually 2 state_of_is second draining
+	kill -KILL "$server"
+	eventually 5 generation_is 2
+	status_is --argjson pid "$CHILD" '.instances[0].deaths[0] | .what == "server" and .hit_pids == [$pid]'
+}
+
+@test "servers that are in no file are found when the daemon answers again" {
+	start_supervisor
+	hold_attached first --gpu 0
+	control=$(control_pid) server=$(server_pid)
+	kill_supervisor
+	in_state_files '.clients = [] | .servers = []'
+	kill -STOP "$control"
+	launch_supervisor
+	eventually 5 state_is unresponsive 0
+	kill -CONT "$control"
+	eventually 5 n_clients 1
+	attached_is first "[$PID]"
+	[[ $(server_pid) == "$server" && $(generation) == 1 ]]
+}
+
+@test "a release that does not name its clients is not asked for them" {
+	knobs version=535
+	start_supervisor
+	hold first --gpu 0
+	client_through client "$(directory_of first)" hold 600
+	restart_supervisor
+	eventually 5 asked_twice
+	status_is '.instances[0] | (.servers | length) == 1 and .clients == []'
+}
+
+asked_twice() {
+	(($(counter control_commands) >= 6))
+}
+
 @test "a GPU fault meanwhile: told once to whom it hit, and waited for" {
 	start_supervisor
 	background victim mpsctl lease --gpu 0 --name victim -- cuda-client stubborn hold 600
