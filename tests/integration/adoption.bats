@@ -581,6 +581,34 @@ asked_twice() {
 	n_lines 1 "$WORK/idle.err" .
 }
 
+# The supervisor before read all of it and was killed before it told anybody.
+@test "a GPU fault of which no line is left: all who are on that GPU were hit, and are told" {
+	start_supervisor
+	background victim mpsctl lease --gpu 0 --name victim -- cuda-client stubborn fault 1000
+	victim=$PID
+	eventually 10 says "$WORK/victim.out" '^mps server='
+	hold idle --gpu 0
+	background neighbour mpsctl lease --gpu 1 --name neighbour -- cuda-client stubborn hold 600
+	eventually 2 attached_is victim "[$victim]"
+	eventually 10 says "$WORK/neighbour.out" '^mps server='
+	kill_supervisor
+	eventually 5 says "$WORK/victim.out" '^error 700'
+	for fifo in "$RUN"/state/*.output; do
+		run -124 timeout 0.2 cat "$fifo"
+		[[ $output != *"fatal GPU error"* ]] || read=yes
+	done
+	[[ $read == yes ]]
+	launch_supervisor
+	eventually 5 state_is faulted
+	eventually 2 n_lines 1 "$WORK/victim.err" 'interrupted.*GPU fault'
+	status_is --argjson pid "$victim" '.instances[0] | .generation == 2 and .deaths[0].what == "fault" and .deaths[0].hit_pids == [$pid]'
+	run ! says "$WORK/idle.err" .
+	run ! says "$WORK/neighbour.err" .
+	kill -KILL "$victim"
+	eventually 5 state_is ready
+	generation_is 2
+}
+
 @test "a GPU fault whose victims hold the server: told before or after the restart, it is one loss" {
 	start_supervisor
 	background victim mpsctl lease --gpu 0 --name victim -- cuda-client stubborn fault 1
