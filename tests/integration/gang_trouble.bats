@@ -420,6 +420,66 @@ gang_is_among() {
 	devices_are_back
 }
 
+@test "several wait for a gang that cannot start: each is refused with the reason, none is left waiting" {
+	quick limit=2 backoff_min=0.05
+	knobs "$GANG01" exit_at_start=3
+	start_supervisor
+	for i in 1 2 3; do
+		background "w$i" mpsctl lease --gpus 2 --gpu 0 --gpu 1 --name "w$i" -- true
+		waiters[i]=$PID
+	done
+	background single mpsctl lease --gpu 1 --name single -- cuda-client init
+	single=$PID
+	for i in 1 2 3; do
+		exits_with 125 "${waiters[i]}"
+		says "$WORK/w$i.err" 'gang-.* failed: .*status 3'
+	done
+	exits_with 0 "$single"
+	devices_are_back
+}
+
+@test "the gang has failed under a lease: who waits is told so, and has it when it works again" {
+	quick limit=2 backoff_min=0.05
+	start_supervisor
+	hold g1 --gpus 2 --gpu 0 --gpu 1
+	gang=$(gang_of g1)
+	# The one that waits already when it fails.
+	knobs "$GANG01" start_delay_ms=30000
+	kill -KILL "$(gang_status g1 .control_pid)"
+	eventually 5 gang_is starting
+	background early mpsctl lease --gpus 2 --gpu 0 --gpu 1 --name early -- cuda-client init
+	early=$PID
+	eventually 2 queued early
+	knobs "$GANG01" exit_at_start=3
+	kill -KILL "$(gang_status g1 .control_pid)"
+	eventually 5 gang_is failed
+	# Those who come later.
+	background late mpsctl lease --gpus 2 --gpu 0 --gpu 1 --name late -- cuda-client init
+	late=$PID
+	eventually 2 queued late
+	for name in early late; do
+		eventually 2 waits_because "$name" "$gang is failed: .*control daemon"
+	done
+	run -4 --separate-stderr ctl lease --gpus 2 --gpu 0 --gpu 1 --wait 0.2
+	[[ -z $output && $stderr == *"$gang is failed"* ]]
+	call AcquireLease '{"count":2,"devices":["0","1"],"wait_ms":0}' >"$WORK/answer"
+	[[ $(jq -r '.parameters.reason' "$WORK/answer") == "$gang is failed"* ]]
+	granted g1
+	# It is tried again, and those who waited have it, beside the one whose lease has gone on.
+	knobs
+	ctl restart "$gang" --force
+	exits_with 0 "$early"
+	exits_with 0 "$late"
+	granted g1
+	says "$WORK/early.out" '^mps server='
+	kill_started
+	devices_are_back
+}
+
+waits_because() {
+	[[ $(leases_json --arg name "$1" '.leases[] | select(.name == $name) | .reason') =~ $2 ]]
+}
+
 @test "a server of the gang is killed: told as on one device" {
 	start_supervisor
 	hold g1 --gpus 2 --gpu 0 --gpu 1
