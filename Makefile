@@ -214,7 +214,7 @@ check-valgrind: $(UNIT_TESTS)
 CORE_MAY_USE := __popcountdi2 strcasecmp strncasecmp memcpy memset memmove memcmp memmem memchr strlen strnlen strcmp strncmp strchr strrchr \
 	strstr strcspn strspn snprintf __snprintf_chk vsnprintf __vsnprintf_chk __memcpy_chk __memmove_chk \
 	__memset_chk __isoc99_sscanf __isoc23_sscanf sscanf fputs fputc fprintf __fprintf_chk fwrite putc \
-	__assert_fail __stack_chk_fail _GLOBAL_OFFSET_TABLE_ text_copy text_format text_hash text_parse_int \
+	__assert_fail __stack_chk_fail _GLOBAL_OFFSET_TABLE_ text_bytes text_copy text_format text_hash text_parse_int \
 	text_parse_seconds text_starts_with
 .PHONY: check-core check-headers
 check-core: $(BUILD)/libcore.a

@@ -3,6 +3,7 @@
 
 #include "absence.h"
 #include "cli.h"
+#include "layout.h"
 #include "proto.h"
 #include "shell.h"
 #include "text.h"
@@ -18,14 +19,14 @@ struct asking {
 
 static void announce_queued(struct asking *asking, const json_t *lease)
 {
-	const char *reason = json_string_value(json_object_get(lease, "reason"));
 	const json_t *position = json_object_get(lease, "position");
-	char text[CLI_MESSAGE_MAX], where[48] = "";
+	char text[CLI_MESSAGE_MAX], reason[LAYOUT_REASON_MAX], where[48] = "";
 
+	(void)layout_reason(layout_text(lease, "reason", "no reason given"), reason);
 	if (json_is_integer(position))
 		(void)text_format(where, sizeof(where), " (position %lld)",
 				  (long long)json_integer_value(position));
-	(void)text_format(text, sizeof(text), "%s%s", reason ? reason : "no reason given", where);
+	(void)text_format(text, sizeof(text), "%s%s", reason, where);
 	if (streq(text, asking->place))
 		return;
 	(void)text_copy(asking->place, sizeof(asking->place), text);

@@ -21,6 +21,7 @@ void call_init(struct call *call, const char *socket, const char *command)
 
 void call_done(struct call *call)
 {
+	json_decref(TAKE_PTR(call->request));
 	varlink_stream_done(&call->stream);
 }
 
@@ -142,9 +143,12 @@ static int fail_transport(struct call *call, int error)
 
 int call_send(struct call *call, const char *method, json_t *parameters, bool more)
 {
-	_cleanup_json_ json_t *message = varlink_call_new(method, parameters, more);
+	_cleanup_json_ json_t *message = NULL;
 	int r;
 
+	json_decref(call->request);
+	call->request = json_incref(parameters);
+	message = varlink_call_new(method, parameters, more);
 	r = message ? varlink_stream_send(&call->stream, message) : -ENOMEM;
 	return r < 0 ? fail_transport(call, r) : 0;
 }
@@ -158,7 +162,7 @@ int call_fail_malformed(struct call *call, const char *what)
 
 static int fail_error(struct call *call, const char *error, const json_t *parameters)
 {
-	struct explain_context context = {call->command, call->socket};
+	struct explain_context context = {call->command, call->socket, call->request};
 
 	explain_error(&context, error, parameters, call->problem, sizeof(call->problem));
 	call->exit_status = explain_exit_status(error);

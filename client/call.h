@@ -26,6 +26,7 @@ struct call {
 	struct varlink_stream stream;
 	const char *socket;     /* borrowed; a path */
 	const char *command;    /* borrowed; the mpsctl command, for sentences */
+	json_t *request;        /* owned; the parameters that were sent last, for sentences */
 	uint64_t deadline_usec; /* CLOCK_MONOTONIC; call_next waits no longer */
 	int exit_status; /* of a failure: one of enum cli_exit, for commands but lease -- CMD */
 	bool misuse;     /* of a failure: the request itself is wrong */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "cli.h"
+#include "layout.h"
 #include "proto.h"
 #include "text.h"
 
@@ -11,6 +12,7 @@ struct sentence {
 	const struct explain_context *context;
 	const char *error;
 	const json_t *parameters;
+	const char *reason; /* its field, for people */
 	char *buffer;
 	size_t size;
 };
@@ -27,6 +29,66 @@ static bool has_field(const struct sentence *s, const char *name)
 	const char *value = json_string_value(json_object_get(s->parameters, name));
 
 	return value && *value;
+}
+
+/* Fields of requests as they are written on the command line. */
+static const struct {
+	const char *command; /* NULL: any */
+	const char *field, *option;
+	bool amount; /* less of it may be had */
+} options[] = {
+	{"lease", "count", "--gpus", true},
+	{"lease", "clients", "--clients", true},
+	{"lease", "memory_bytes", "--memory", true},
+	{"lease", "threads_percent", "--threads", false},
+	{"lease", "devices", "--gpu", false},
+	{"lease", "wait_ms", "--wait", false},
+	{"lease", "name", "--name", false},
+	{"lease", "pid", "--pid", false},
+	{"lease", "uid", "--uid", false},
+	{"drain", "wait_ms", "--timeout", false},
+	{NULL, "instance", "INSTANCE", false},
+	{NULL, "id", "LEASE", false},
+};
+
+const char *explain_option(const char *command, const char *field)
+{
+	for (size_t i = 0; i < ELEMENTSOF(options); i++)
+		if ((!options[i].command || streq(options[i].command, command)) &&
+		    streq(options[i].field, field))
+			return options[i].option;
+	return NULL;
+}
+
+/* " 7", " 20G", " \"train\"" as it was asked for; nothing when that cannot be told in a word. */
+static void asked_value(const struct sentence *s, const char *name, char *buffer, size_t size)
+{
+	const json_t *value = json_object_get(s->context->request, name);
+	int64_t number = (int64_t)json_integer_value(value);
+	char text[LAYOUT_TEXT_MAX];
+
+	buffer[0] = '\0';
+	if (json_is_integer(value))
+		(void)text_format(buffer, size, " %s",
+				  streq(name, "memory_bytes") ? layout_bytes(number, text)
+							      : layout_number(number, text));
+	else if (json_is_string(value))
+		(void)text_format(buffer, size, " \"%s\"", json_string_value(value));
+}
+
+/* " with --gpus or --memory": what was asked for that there could be less of. */
+static void list_amounts(const struct sentence *s, char *buffer, size_t size)
+{
+	size_t length = 0;
+
+	buffer[0] = '\0';
+	for (size_t i = 0; i < ELEMENTSOF(options); i++) {
+		if (!options[i].amount || !json_object_get(s->context->request, options[i].field))
+			continue;
+		(void)text_format(buffer + length, size - length, "%s%s",
+				  length ? " or " : " with ", options[i].option);
+		length = strlen(buffer);
+	}
 }
 
 #define SAY(s, ...) ((void)text_format((s)->buffer, (s)->size, __VA_ARGS__))
@@ -52,7 +114,7 @@ static void not_ready(const struct sentence *s)
 	bool reason = has_field(s, "reason");
 
 	SAY(s, "instance %s is %s%s%s; see `mpsctl status`", field(s, "instance"),
-	    field(s, "state"), reason ? ": " : "", reason ? field(s, "reason") : "");
+	    field(s, "state"), reason ? ": " : "", reason ? s->reason : "");
 }
 
 /* Of Restart, when it is the leases that are in the way. */
@@ -63,9 +125,10 @@ static bool busy_with_leases(const struct sentence *s)
 	if (!streq(s->context->command, "restart") || n <= 0)
 		return false;
 	SAY(s,
-	    "not restarted: it has %" PRId64 " lease%s; wait, or use --force, which tells the "
-	    "holders",
-	    n, n > 1 ? "s" : "");
+	    "not restarted: it has %" PRId64
+	    " lease%s; wait for %s, empty it with `mpsctl drain`, or "
+	    "use --force, which takes the GPU from the jobs",
+	    n, n > 1 ? "s" : "", n > 1 ? "their end" : "its end");
 	return true;
 }
 
@@ -77,9 +140,9 @@ static void busy(const struct sentence *s)
 	if (busy_with_leases(s))
 		return;
 	if (!streq(s->context->command, "lease"))
-		SAY(s, "refused: %s", field(s, "reason"));
+		SAY(s, "refused: %s", s->reason);
 	else
-		SAY(s, "no place is free: %s%s", field(s, "reason"),
+		SAY(s, "no place is free: %s%s", s->reason,
 		    could_wait ? "; queue for one with --wait SEC" : "");
 }
 
@@ -88,17 +151,20 @@ static void timed_out(const struct sentence *s)
 	json_int_t ms = json_integer_value(json_object_get(s->parameters, "waited_ms"));
 
 	SAY(s, "timed out after %" PRId64 ".%03d s: %s; see `mpsctl leases`, or wait longer",
-	    (int64_t)(ms / 1000), abs((int)(ms % 1000)), field(s, "reason"));
+	    (int64_t)(ms / 1000), abs((int)(ms % 1000)), s->reason);
 }
 
 static void unsatisfiable(const struct sentence *s)
 {
-	SAY(s, "this can never be had here: %s; ask for less", field(s, "reason"));
+	char amounts[64];
+
+	list_amounts(s, amounts, sizeof(amounts));
+	SAY(s, "this can never be had here: %s; ask for less%s", s->reason, amounts);
 }
 
 static void permission_denied(const struct sentence *s)
 {
-	SAY(s, "permission denied: %s", field(s, "reason"));
+	SAY(s, "permission denied: %s", s->reason);
 }
 
 static void service_permission_denied(const struct sentence *s)
@@ -122,9 +188,16 @@ static void shutting_down(const struct sentence *s)
 static void invalid_request(const struct sentence *s)
 {
 	bool named = has_field(s, "field");
+	const char *option = named ? explain_option(s->context->command, field(s, "field")) : NULL;
+	char value[256];
 
+	if (option) {
+		asked_value(s, field(s, "field"), value, sizeof(value));
+		SAY(s, "%s%s: %s", option, value, s->reason);
+		return;
+	}
 	SAY(s, "the request is refused: %s%s%s", named ? field(s, "field") : "", named ? ": " : "",
-	    field(s, "reason"));
+	    s->reason);
 }
 
 static void not_supported(const struct sentence *s)
@@ -174,8 +247,10 @@ static const struct {
 void explain_error(const struct explain_context *context, const char *error,
 		   const json_t *parameters, char *buffer, size_t size)
 {
-	struct sentence s = {context, error, parameters, buffer, size};
+	char reason[LAYOUT_REASON_MAX];
+	struct sentence s = {context, error, parameters, reason, buffer, size};
 
+	(void)layout_reason(field(&s, "reason"), reason);
 	for (size_t i = 0; i < ELEMENTSOF(sentences); i++)
 		if (streq(sentences[i].error, error)) {
 			sentences[i].say(&s);

@@ -168,16 +168,7 @@ const char *layout_number(int64_t number, char buffer[static LAYOUT_TEXT_MAX])
 
 const char *layout_bytes(int64_t bytes, char buffer[static LAYOUT_TEXT_MAX])
 {
-	static const char suffixes[] = "KMGT";
-	double value = (double)bytes / 1024;
-	size_t i = 0;
-
-	if (bytes < 0)
-		return layout_number(bytes, buffer);
-	for (; value >= 1024 && i + 2 < sizeof(suffixes); i++)
-		value /= 1024;
-	(void)text_format(buffer, LAYOUT_TEXT_MAX, "%.1f%c", value, suffixes[i]);
-	return buffer;
+	return bytes < 0 ? layout_number(bytes, buffer) : text_bytes(bytes, buffer);
 }
 
 const char *layout_user(int64_t uid, char buffer[static LAYOUT_TEXT_MAX])
@@ -190,6 +181,28 @@ const char *layout_user(int64_t uid, char buffer[static LAYOUT_TEXT_MAX])
 		(void)text_format(buffer, LAYOUT_TEXT_MAX, "%" PRId64 " (%s)", uid, user->pw_name);
 	else
 		(void)text_format(buffer, LAYOUT_TEXT_MAX, "%" PRId64, uid);
+	return buffer;
+}
+
+const char *layout_reason(const char *reason, char buffer[static LAYOUT_REASON_MAX])
+{
+	static const char mark[] = "uid ";
+	size_t length = 0, digits;
+	const char *uid;
+
+	while ((uid = strstr(reason, mark))) {
+		char user[LAYOUT_TEXT_MAX] = "";
+
+		uid += strlen(mark);
+		digits = strspn(uid, "0123456789");
+		if (digits > 0)
+			(void)layout_user(strtoll(uid, NULL, 10), user);
+		(void)text_format(buffer + length, LAYOUT_REASON_MAX - length, "%.*s%s",
+				  (int)(uid - reason), reason, user);
+		length += strlen(buffer + length);
+		reason = uid + digits;
+	}
+	(void)text_copy(buffer + length, LAYOUT_REASON_MAX - length, reason);
 	return buffer;
 }
 

@@ -39,7 +39,7 @@ const char *layout_text(const json_t *object, const char *key, const char *other
 int64_t layout_int(const json_t *object, const char *key, int64_t otherwise);
 
 /* Into buffer, which they return. Realtime microseconds as "2026-11-30 17:04:11"; a duration as
- * "3d 4h", "4h 5m", "5m 6s" or "6s"; bytes as "20.0G"; a number. "-" for negative ones, but "0s".
+ * "3d 4h", "4h 5m", "5m 6s" or "6s"; bytes as "20G"; a number. "-" for negative ones, but "0s".
  */
 const char *layout_time(int64_t usec, char buffer[static LAYOUT_TEXT_MAX]);
 const char *layout_duration(int64_t usec, char buffer[static LAYOUT_TEXT_MAX]);
@@ -47,6 +47,11 @@ const char *layout_bytes(int64_t bytes, char buffer[static LAYOUT_TEXT_MAX]);
 const char *layout_number(int64_t number, char buffer[static LAYOUT_TEXT_MAX]);
 /* "1000 (alice)"; "1000" when nobody has it; "-" for a negative one. */
 const char *layout_user(int64_t uid, char buffer[static LAYOUT_TEXT_MAX]);
+
+/* A reason as the supervisor put it, with the names of users: "GPU in use by uid 1000 (alice), 1
+ * lease". Cut to size. */
+#define LAYOUT_REASON_MAX 1024
+const char *layout_reason(const char *reason, char buffer[static LAYOUT_REASON_MAX]);
 
 /* A JSON value, indented, and a newline. */
 void layout_json(FILE *file, const json_t *value);

@@ -4,6 +4,8 @@
 #include <pwd.h>
 
 #include "cli.h"
+#include "explain.h"
+#include "proto.h"
 #include "text.h"
 
 #define COMMAND "lease"
@@ -86,14 +88,14 @@ static const struct option long_options[] = {
 
 /* Which options were given; some make no sense without, or beside, others. */
 struct given {
-	bool format, on_loss, reruns, fallback;
+	bool format, on_loss, reruns, fallback, wait, no_wait;
 };
 
 static int add(struct lease_options *options, const char *key, json_t *value)
 {
 	if (json_object_set_new(options->request, key, value) == 0)
 		return 0;
-	return cli_usage(COMMAND, "the value for \"%s\" is not UTF-8", key);
+	return cli_usage(COMMAND, "%s: the value is not UTF-8", explain_option(COMMAND, key));
 }
 
 static int add_int(struct lease_options *options, const char *key, const char *option,
@@ -109,11 +111,31 @@ static int add_int(struct lease_options *options, const char *key, const char *o
 static int add_memory(struct lease_options *options, const char *text)
 {
 	int64_t bytes;
+	int r;
 
-	if (text_parse_bytes(text, &bytes) < 0)
+	r = text_parse_bytes(text, &bytes);
+	if (r == -ERANGE)
+		return cli_usage(COMMAND, "--memory \"%s\" is more than any device has", text);
+	if (r < 0)
 		return cli_usage(COMMAND, "--memory \"%s\" is not a size such as 512M or 20G",
 				 text);
+	if (bytes < PROTO_MEMORY_MIN_BYTES)
+		return cli_usage(COMMAND,
+				 "--memory \"%s\" is less than 1M; a number without M or G counts "
+				 "bytes: 20 GiB are 20G",
+				 text);
 	return add(options, "memory_bytes", json_integer(bytes));
+}
+
+static int add_name(struct lease_options *options, const char *text)
+{
+	if (strlen(text) > PROTO_NAME_MAX)
+		return cli_usage(COMMAND, "--name is longer than %d bytes", PROTO_NAME_MAX);
+	for (const char *p = text; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			return cli_usage(COMMAND, "--name \"%s\" has control characters in it",
+					 text);
+	return add(options, "name", json_string(text));
 }
 
 static int add_wait(struct lease_options *options, const char *text)
@@ -154,12 +176,11 @@ static int add_uid(struct lease_options *options, const char *text)
 static int set_pid(struct lease_options *options, const char *text)
 {
 	int64_t pid;
-	int r;
 
-	r = cli_parse_int(COMMAND, "--pid", text, 1, INT32_MAX, &pid);
-	if (r == 0)
-		options->pid = (pid_t)pid;
-	return r;
+	if (text_parse_int(text, 1, INT32_MAX, &pid) < 0)
+		return cli_usage(COMMAND, "--pid \"%s\" is not the number of a process", text);
+	options->pid = (pid_t)pid;
+	return 0;
 }
 
 static int set_reruns(struct lease_options *options, const char *text)
@@ -229,7 +250,7 @@ static int take_request(struct lease_options *options, int option)
 {
 	switch (option) {
 	case 'g':
-		return add_int(options, "count", "--gpus", optarg, INT32_MAX);
+		return add_int(options, "count", "--gpus", optarg, PROTO_COUNT_MAX);
 	case OPTION_GPU:
 		return add_device(options, optarg);
 	case 't':
@@ -237,15 +258,11 @@ static int take_request(struct lease_options *options, int option)
 	case 'm':
 		return add_memory(options, optarg);
 	case 'c':
-		return add_int(options, "clients", "--clients", optarg, INT32_MAX);
-	case 'w':
-		return add_wait(options, optarg);
-	case OPTION_NO_WAIT:
-		return add(options, WAIT_MS_KEY, json_integer(0));
+		return add_int(options, "clients", "--clients", optarg, PROTO_CLIENTS_MAX);
 	case 'x':
 		return add(options, "exclusive", json_true());
 	case OPTION_NAME:
-		return add(options, "name", json_string(optarg));
+		return add_name(options, optarg);
 	default:
 		return add_uid(options, optarg);
 	}
@@ -274,6 +291,12 @@ static int take_option(struct lease_options *options, struct given *given, int o
 	case OPTION_FALLBACK:
 		given->fallback = true;
 		return set_fallback(options, optarg);
+	case 'w':
+		given->wait = true;
+		return add_wait(options, optarg);
+	case OPTION_NO_WAIT:
+		given->no_wait = true;
+		return add(options, WAIT_MS_KEY, json_integer(0));
 	case 'q':
 		options->quiet = true;
 		return 0;
@@ -305,6 +328,14 @@ static int check_without_command(const struct lease_options *options, const stru
 				 : given->on_loss  ? "--on-loss"
 						   : "--reruns");
 	return 0;
+}
+
+static int check(const struct lease_options *options, const struct given *given)
+{
+	if (given->wait && given->no_wait)
+		return cli_usage(COMMAND, "--wait and --no-wait exclude each other");
+	return options->command ? check_with_command(options, given)
+				: check_without_command(options, given);
 }
 
 /* What is left of argv must be nothing, or "--" and a command. behind is the first word that no
@@ -342,9 +373,7 @@ int lease_options_parse(int argc, char *argv[], struct lease_options *ret)
 		behind = optind;
 	}
 	r = take_command(ret, argc, argv, behind);
-	if (r != 0)
-		return r;
-	return ret->command ? check_with_command(ret, &given) : check_without_command(ret, &given);
+	return r ? r : check(ret, &given);
 }
 
 void lease_options_done(struct lease_options *options)

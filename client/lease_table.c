@@ -49,9 +49,10 @@ static void add_clients(struct layout_table *table, const json_t *lease, size_t 
 /* Why it waits, with its place; or why else the supervisor has something to say about it. */
 static void add_reason(struct layout_table *table, const json_t *lease)
 {
-	const char *reason = layout_text(lease, "reason", "");
 	int64_t position = layout_int(lease, "position", -1);
+	char reason[LAYOUT_REASON_MAX];
 
+	(void)layout_reason(layout_text(lease, "reason", ""), reason);
 	if (position >= 0)
 		layout_cell(table, "position %" PRId64 "%s%s", position, *reason ? ": " : "",
 			    reason);

@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include <stdint.h>
+
 #define PROTO_DEFAULT_SOCKET "/run/mps-supervisor/socket"
 
 #define PROTO_INTERFACE "io.mps-supervisor"
@@ -38,6 +40,12 @@
 #define VARLINK_METHOD_NOT_IMPLEMENTED VARLINK_SERVICE ".MethodNotImplemented"
 #define VARLINK_INVALID_PARAMETER VARLINK_SERVICE ".InvalidParameter"
 #define VARLINK_EXPECTED_MORE VARLINK_SERVICE ".ExpectedMore"
+
+/* Bounds of what AcquireLease takes. */
+#define PROTO_COUNT_MAX 64
+#define PROTO_CLIENTS_MAX 1024
+#define PROTO_MEMORY_MIN_BYTES (INT64_C(1) << 20) /* MPS counts in mebibytes */
+#define PROTO_NAME_MAX 127
 
 /* The text of io.mps-supervisor.varlink. */
 extern const char proto_interface_description[];

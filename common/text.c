@@ -118,6 +118,19 @@ int text_parse_bytes(const char *text, int64_t *ret_bytes)
 	return 0;
 }
 
+const char *text_bytes(int64_t bytes, char buffer[static TEXT_BYTES_SIZE])
+{
+	static const char suffixes[] = "KMGT";
+	double value = (double)bytes / 1024;
+	size_t i = 0;
+
+	for (; value >= 1024 && suffixes[i + 1]; i++)
+		value /= 1024;
+	(void)text_format(buffer, TEXT_BYTES_SIZE, "%.*f%c", value != (double)(int64_t)value, value,
+			  suffixes[i]);
+	return buffer;
+}
+
 int text_parse_seconds(const char *text, uint64_t *ret_usec)
 {
 	uint64_t seconds = 0, fraction = 0, unit = USEC_PER_SEC / 10;

@@ -25,6 +25,11 @@ int text_parse_int(const char *text, int64_t min, int64_t max, int64_t *ret);
  * T ("iB" and "B" may follow). Bytes. -EINVAL, or -ERANGE past INT64_MAX. */
 int text_parse_bytes(const char *text, int64_t *ret_bytes);
 
+/* The other way, for people: "20G", "140.4G", "512M", "0K", into buffer, which it returns. bytes is
+ * not negative. */
+#define TEXT_BYTES_SIZE 32
+const char *text_bytes(int64_t bytes, char buffer[static TEXT_BYTES_SIZE]);
+
 /* "30", "0.5": seconds, not negative, as microseconds. -EINVAL or -ERANGE (over 100 years). */
 int text_parse_seconds(const char *text, uint64_t *ret_usec);
 

@@ -2,6 +2,7 @@
 #include "methods.h"
 
 #include <fcntl.h>
+#include <stdarg.h>
 
 #include "methods_parts.h"
 #include "process.h"
@@ -11,7 +12,10 @@
 #include "text.h"
 #include "util.h"
 
-#define MEBIBYTE (INT64_C(1) << 20)
+#define GROUPS_TEXT_SIZE 256 /* longer lists are cut */
+
+_Static_assert(PROTO_COUNT_MAX == GANG_DEVICES_MAX, "devices in a lease");
+_Static_assert(PROTO_NAME_MAX == LEASE_NAME_SIZE - 1, "a lease's name");
 
 void methods_fail(struct request *request, const char *error, json_t *parameters)
 {
@@ -27,6 +31,60 @@ void methods_fail_invalid(struct request *request, const char *field, const char
 void methods_deny(struct request *request, const char *reason)
 {
 	methods_fail(request, PROTO_PERMISSION_DENIED, json_pack("{s:s}", "reason", reason));
+}
+
+/* "a, b", cut to size. */
+static void list_groups(const struct config_strings *groups, char *buffer, size_t size)
+{
+	size_t length = 0;
+
+	buffer[0] = '\0';
+	for (size_t i = 0; i < groups->n; i++) {
+		(void)text_format(buffer + length, size - length, "%s%s", i ? ", " : "",
+				  groups->items[i]);
+		length = strlen(buffer);
+	}
+}
+
+/* As policy_is_admin has it. */
+static void list_admins(const struct manager *manager, char *buffer, size_t size)
+{
+	const struct config_strings *groups = &manager->config.access.admin_groups;
+	char names[GROUPS_TEXT_SIZE], own[32] = "";
+
+	list_groups(groups, names, sizeof(names));
+	if (manager->policy.own_uid != 0)
+		(void)text_format(own, sizeof(own), ", uid %u", manager->policy.own_uid);
+	if (groups->n > 0)
+		(void)text_format(buffer, size, "root%s, members of %s (access.admin_groups)", own,
+				  names);
+	else
+		(void)text_format(buffer, size, "root%s (access.admin_groups is empty)", own);
+}
+
+void methods_deny_to_users(struct request *request, const char *format, ...)
+{
+	char why[256], who[GROUPS_TEXT_SIZE + 64], reason[sizeof(why) + sizeof(who)];
+	va_list ap;
+
+	va_start(ap, format);
+	(void)vsnprintf(why, sizeof(why), format, ap);
+	va_end(ap);
+	list_admins(request->manager, who, sizeof(who));
+	(void)text_format(reason, sizeof(reason), "%s: %s", why, who);
+	methods_deny(request, reason);
+}
+
+static void deny_lease(struct request *request)
+{
+	char names[GROUPS_TEXT_SIZE], reason[GROUPS_TEXT_SIZE + 96];
+
+	list_groups(&request->manager->config.access.lease_groups, names, sizeof(names));
+	(void)text_format(reason, sizeof(reason),
+			  "you are in none of the groups that may take leases: %s "
+			  "(access.lease_groups)",
+			  names);
+	methods_deny(request, reason);
 }
 
 /* Reads parameters or answers what is wrong with them. */
@@ -81,12 +139,12 @@ static const char *check_numbers(const struct acquire *acquire, const char **ret
 	    (acquire->threads_percent < 1 || acquire->threads_percent > 100))
 		return "must be 1 to 100";
 	*ret_field = "memory_bytes";
-	if (acquire->memory_set && acquire->memory_bytes < MEBIBYTE)
-		return "must be at least 1048576: MPS counts in mebibytes";
+	if (acquire->memory_set && acquire->memory_bytes < PROTO_MEMORY_MIN_BYTES)
+		return "must be at least 1048576 (1M): MPS counts in mebibytes";
 	if (acquire->memory_bytes > INT64_MAX / 2)
 		return "is more than any device has";
 	*ret_field = "clients";
-	if (acquire->clients < 1 || acquire->clients > 1024)
+	if (acquire->clients < 1 || acquire->clients > PROTO_CLIENTS_MAX)
 		return "must be 1 to 1024";
 	*ret_field = "wait_ms";
 	if (acquire->wait_set && (acquire->wait_ms < 0 || acquire->wait_ms > INT64_MAX / 1000))
@@ -131,20 +189,21 @@ static int check_values(struct request *request, struct acquire *acquire)
 static int check_rights(struct request *request, const struct acquire *acquire)
 {
 	const struct policy *policy = &request->manager->policy;
-	const char *reason = NULL;
+	bool is_admin = policy_is_admin(policy, &request->who);
 
 	if (!policy_may_lease(policy, &request->who))
-		reason = "you are in none of the groups that may take leases (access.lease_groups)";
-	else if (acquire->uid_set && acquire->uid != request->who.uid &&
-		 !policy_is_admin(policy, &request->who))
-		reason = "only administrators may take a lease for another user";
+		deny_lease(request);
+	else if (acquire->uid_set && acquire->uid != request->who.uid && !is_admin)
+		methods_deny_to_users(request,
+				      "only administrators may take a lease for another user");
 	else if (policy->own_uid != 0 && request->who.uid != policy->own_uid)
-		reason = "this supervisor does not run as root, so it serves only its own user";
-	else if (acquire->bind == LEASE_BIND_NONE && !policy_is_admin(policy, &request->who))
-		reason = "only administrators may take a lease that nothing holds";
-	if (!reason)
+		methods_deny(request, "this supervisor does not run as root, so it serves only its "
+				      "own user");
+	else if (acquire->bind == LEASE_BIND_NONE && !is_admin)
+		methods_deny_to_users(request,
+				      "only administrators may take a lease that nothing holds");
+	else
 		return 0;
-	methods_deny(request, reason);
 	return -EPERM;
 }
 
@@ -209,7 +268,10 @@ static int open_holder(struct request *request, const struct acquire *acquire, u
 		return r;
 	}
 	if (info.uid != owner && !policy_is_admin(&request->manager->policy, &request->who)) {
-		methods_deny(request, "the process belongs to another user");
+		methods_deny_to_users(request,
+				      "process %d belongs to another user, uid %u; only "
+				      "administrators may bind a lease to it",
+				      (int)acquire->pid, info.uid);
 		return -EPERM;
 	}
 	*ret_pid = (pid_t)acquire->pid;
@@ -298,7 +360,10 @@ static size_t find_lease(struct request *request)
 	if (policy_may_touch(&request->manager->policy, &request->who,
 			     table->leases[index].request.uid))
 		return index;
-	methods_deny(request, "the lease belongs to another user");
+	methods_deny_to_users(request,
+			      "lease %s belongs to another user, uid %u; only administrators may "
+			      "do that",
+			      id, table->leases[index].request.uid);
 	return LEASE_NONE;
 }
 

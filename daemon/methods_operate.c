@@ -48,7 +48,7 @@ static struct instance *read_operation(struct request *request, const struct par
 	if (methods_read_parameters(request, table, n, operate) < 0)
 		return NULL;
 	if (!policy_is_admin(&request->manager->policy, &request->who)) {
-		methods_deny(request, "only administrators may do that");
+		methods_deny_to_users(request, "only administrators may do that");
 		return NULL;
 	}
 	if (operate->wait_set && (operate->wait_ms < 0 || operate->wait_ms > INT64_MAX / 1000)) {

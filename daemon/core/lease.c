@@ -121,9 +121,12 @@ int lease_request(struct lease_table *table, const struct lease_request *request
 	if (table->rules.max_per_user > 0 &&
 	    *tally_of(table, request->uid) >= table->rules.max_per_user &&
 	    count_of_user(table, request->uid) >= table->rules.max_per_user) {
-		(void)text_format(reason, REASON_SIZE,
-				  "uid %u has %d leases and requests, as many as one user may have",
-				  request->uid, table->rules.max_per_user);
+		(void)text_format(
+			reason, REASON_SIZE,
+			"uid %u has %d leases and requests, and access.max_leases_per_user "
+			"is %d; one of them must end first",
+			request->uid, count_of_user(table, request->uid),
+			table->rules.max_per_user);
 		return LEASE_USER_LIMIT;
 	}
 	if (request->uid != 0 && !has_room_for(table, request->uid)) {

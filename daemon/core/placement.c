@@ -84,18 +84,21 @@ static const struct device_set no_devices;
 static void say_too_small(const struct lease_request *request, int max_clients,
 			  int64_t memory_bytes, char *reason)
 {
+	char asked[TEXT_BYTES_SIZE], largest[TEXT_BYTES_SIZE];
+
+	(void)text_bytes(request->memory_bytes, asked);
 	if (request->clients <= max_clients && request->memory_bytes <= memory_bytes)
 		(void)text_format(reason, REASON_SIZE,
-				  "no device takes %d clients and has %lld bytes of memory too",
-				  request->clients, (long long)request->memory_bytes);
+				  "no device takes %d clients and has %siB of memory too",
+				  request->clients, asked);
 	else if (request->clients > max_clients)
 		(void)text_format(reason, REASON_SIZE,
 				  "%d clients asked for, and a device takes at most %d",
 				  request->clients, max_clients);
 	else
 		(void)text_format(reason, REASON_SIZE,
-				  "%lld bytes of memory asked for, and the largest device has %lld",
-				  (long long)request->memory_bytes, (long long)memory_bytes);
+				  "%siB of memory asked for, and the largest device has %siB",
+				  asked, text_bytes(memory_bytes, largest));
 }
 
 bool placement_impossible(const struct lease_table *table, const struct lease_request *request,
@@ -261,6 +264,8 @@ void placement_reserve(const struct lease_table *table, const struct lease_reque
 
 static void say(enum obstacle what, const struct lease_place *place, char *reason)
 {
+	char reserved[TEXT_BYTES_SIZE], all[TEXT_BYTES_SIZE];
+
 	switch (what) {
 	case OBSTACLE_NONE:
 		break;
@@ -277,9 +282,9 @@ static void say(enum obstacle what, const struct lease_place *place, char *reaso
 				  place->threads_percent);
 		break;
 	case OBSTACLE_MEMORY:
-		(void)text_format(
-			reason, REASON_SIZE, "full: %lld of %lld bytes of memory reserved",
-			(long long)place->memory_reserved_bytes, (long long)place->memory_bytes);
+		(void)text_format(reason, REASON_SIZE, "full: %siB of %siB of memory reserved",
+				  text_bytes(place->memory_reserved_bytes, reserved),
+				  text_bytes(place->memory_bytes, all));
 		break;
 	case OBSTACLE_USER:
 	case OBSTACLE_NOT_EMPTY:

@@ -414,7 +414,7 @@ second_user_waits() {
 	start=$(now_ms)
 	AS=1001 background second mpsctl lease --name second -- sh -c "$PROBE"
 	second=$PID
-	eventually 5 says "$WORK/second.err" 'GPU in use by uid 1000, 1 lease'
+	eventually 5 says "$WORK/second.err" "GPU in use by uid 1000$NAMED, 1 lease"
 	took=$(($(now_ms) - start))
 	echo "told after $took ms: $(<"$WORK/second.err")"
 	((took < 1000))

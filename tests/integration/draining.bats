@@ -152,7 +152,7 @@ ended_once() {
 	eventually 2 draining first "$CHILD"
 	AS=1001 background second mpsctl lease --name second -- timeout 15 cuda-client init
 	second=$PID
-	eventually 2 says "$WORK/second.err" 'GPU in use by uid 1000, 1 lease'
+	eventually 2 says "$WORK/second.err" "GPU in use by uid 1000$NAMED, 1 lease"
 	queued second
 	kill -KILL "$CHILD"
 	exits_with 0 "$second"

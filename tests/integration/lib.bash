@@ -20,6 +20,9 @@ GPU1=GPU-bbbbbbbb-1111-1111-1111-111111111111
 GPU2=GPU-cccccccc-2222-2222-2222-222222222222
 GPU3=GPU-dddddddd-3333-3333-3333-333333333333
 
+# Behind a uid in what mpsctl says: its user, if there is one.
+NAMED='( \([^)]*\))?'
+
 # What every test begins with: WORK, and in it bin/ with N (1, at most 4) stand-in GPUs.
 prepare() {
 	local root=$BATS_TEST_DIRNAME/../..

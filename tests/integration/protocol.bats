@@ -138,7 +138,8 @@ wrong_parameter() {
 	fails NoSuchLease '{"id":"nope"}' ReleaseLease '{"id":"nope"}'
 	call AcquireLease '{"clients":49}' |
 		jq -e '.error == "io.mps-supervisor.Unsatisfiable" and (.parameters.reason | test("49"))'
-	call AcquireLease '{"memory_bytes":1000000000000}' | jq -e '.error == "io.mps-supervisor.Unsatisfiable"'
+	call AcquireLease '{"memory_bytes":1099511627776}' | jq -e '.error == "io.mps-supervisor.Unsatisfiable" and
+		(.parameters.reason | test("^1TiB of memory asked for, and the largest device has 140.4GiB$"))'
 	hold first -x
 	call AcquireLease '{"wait_ms":0}' | jq -e --argjson uid "$EUID" '.error == "io.mps-supervisor.Busy" and
 		.parameters.uid == $uid and .parameters.leases == 1 and .parameters.position == 1 and

@@ -101,7 +101,7 @@ teardown() {
 	hold a -m 100G -t 60
 	run -1 --separate-stderr ctl lease --no-wait -m 60G
 	echo "$stderr"
-	[[ $stderr == *memory* ]]
+	[[ $stderr == *"full: 100GiB of 140.4GiB of memory reserved"* ]]
 	run -0 ctl lease --no-wait -m 40G -t 60 -- true
 	kill_started
 	stop_supervisor

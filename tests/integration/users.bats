@@ -90,13 +90,13 @@ reaches() {
 	b=$PID
 	eventually 2 waits_because b 'GPU in use by uid 1000, 2 leases'
 	leases_are --argjson pid "$b" '.leases[] | select(.name == "b") | .uid == 1001 and .pid == $pid and .position == 1'
-	eventually 2 says "$WORK/b.err" 'GPU in use by uid 1000, 2 leases'
+	eventually 2 says "$WORK/b.err" "GPU in use by uid 1000$NAMED, 2 leases"
 	status_is '.instances[0] | .waiting == 1 and .leases == 2'
 	run -0 ctl leases
-	[[ $output == *"position 1: GPU in use by uid 1000, 2 leases"* ]]
+	[[ $output =~ position\ 1:\ GPU\ in\ use\ by\ uid\ 1000$NAMED,\ 2\ leases ]]
 	kill -TERM "$a2"
 	eventually 2 waits_because b 'GPU in use by uid 1000, 1 lease'
-	eventually 2 says "$WORK/b.err" 'GPU in use by uid 1000, 1 lease'
+	eventually 2 says "$WORK/b.err" "GPU in use by uid 1000$NAMED, 1 lease"
 	# While A has a lease the server is A's.
 	[[ $(server_pid) == "$server" && ! -s $WORK/b.out ]]
 	kill -TERM "$a1"

@@ -109,8 +109,8 @@ static const struct {
 	{cmd_restart, "restart 0", "Restart",
 	 "{\"error\": \"io.mps-supervisor.Busy\", \"parameters\": {\"reason\": \"it has leases\", "
 	 "\"leases\": 1}}",
-	 "mpsctl: GPU-1: not restarted: it has 1 lease; wait, or use --force, which tells the "
-	 "holders\n",
+	 "mpsctl: GPU-1: not restarted: it has 1 lease; wait for its end, empty it with `mpsctl "
+	 "drain`, or use --force, which takes the GPU from the jobs\n",
 	 CLI_FAILED},
 	{cmd_drain, "drain 0", "Drain",
 	 "{\"parameters\": {\"instance\": " UNIT_INSTANCE("ready", "false") "}}",

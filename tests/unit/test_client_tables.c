@@ -40,7 +40,7 @@ static const struct {
 } tables[] = {
 	{NULL, 6,
 	 "LEASE     INSTANCE                STATE              USER        PID  AGE    THREADS  MEMORY  ATTACHED     NAME  WHY\n"
-	 "aaaaaaaa  GPU-1                   granted,exclusive  3999999001  12   1m 0s  25%      1.0G    2/4          h\xc3\xa9    -\n"
+	 "aaaaaaaa  GPU-1                   granted,exclusive  3999999001  12   1m 0s  25%      1G      2/4          h\xc3\xa9    -\n"
 	 "bbbbbbbb  gang-0a1b2c3d (2 GPUs)  granted            3999999001  13   10s    -        -       0/1 per GPU  -     no client attached\n"
 	 "cccccccc  GPU-1                   draining           3999999002  -    5m 0s  -        -       1/1          j     its holder has ended; still attached: pids 34\n"
 	 "dddddddd  -                       queued             3999999002  14   5s     -        -       0/1          -     position 1: GPU-1 is starting: the MPS server of another user is ending\n"
@@ -97,20 +97,20 @@ static const struct {
 	const char *instance, *part;
 } blocks[] = {
 	{GANG, "gang-0a1b2c3d (gang)\n"
-	       "  device      0 NVIDIA H200, 0000:06:00.0, 1.0G, compute mode Default, GPU-2\n"
-	       "  device      1 NVIDIA H200, 0000:06:00.0, 1.0G, compute mode Default, GPU-3\n"
+	       "  device      0 NVIDIA H200, 0000:06:00.0, 1G, compute mode Default, GPU-2\n"
+	       "  device      1 NVIDIA H200, 0000:06:00.0, 1G, compute mode Default, GPU-3\n"
 	       "  state       ready, since "},
 	{GANG, "  clients     1 of 48 reserved on each device, 2 attached\n"
-	       "  shares      threads 25%, memory 1.0G on each device\n"
+	       "  shares      threads 25%, memory 1G on each device\n"
 	       "  leases      1, 2 waiting\n"},
 	{GANG, "  processes   control 7, server 8 (uid 0, active)\n"
 	       "  LEASE     STATE "},
 	{GANG, "\n  bbbbbbbb  granted "},
 	{SINGLE, "GPU-2 (gpu)\n"
-		 "  device      0 NVIDIA H200, 0000:06:00.0, 1.0G, compute mode Default\n"
+		 "  device      0 NVIDIA H200, 0000:06:00.0, 1G, compute mode Default\n"
 		 "  state       ready: held empty for gang-0a1b2c3d, since "},
 	{SINGLE, "  clients     0 of 48 reserved, 0 attached\n"
-		 "  shares      threads 0%, memory 0.0K\n"},
+		 "  shares      threads 0%, memory 0K\n"},
 	{NOTHING, "? (?)\n"
 		  "  device      - ?, ?, -, ?\n"
 		  "  device      - ?, ?, -, ?\n"

@@ -199,7 +199,7 @@ static const struct {
 	 {.uid = 1, .clients = 1, .memory_bytes = 600},
 	 {.uid = 1, .clients = 1, .memory_bytes = 401},
 	 false,
-	 "full: 600 of 1000 bytes of memory reserved",
+	 "full: 0.6KiB of 1.0KiB of memory reserved",
 	 1},
 	{"another user",
 	 {.uid = 7, .clients = 1},

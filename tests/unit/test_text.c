@@ -93,6 +93,28 @@ START_TEST(parses_sizes)
 END_TEST
 
 static const struct {
+	int64_t bytes;
+	const char *text;
+} written[] = {
+	{0, "0K"},
+	{512, "0.5K"},
+	{1536, "1.5K"},
+	{INT64_C(512) << 20, "512M"},
+	{INT64_C(20) << 30, "20G"},
+	{INT64_C(143771) << 20, "140.4G"},
+	{INT64_C(900) << 40, "900T"},
+	{INT64_MAX, "8388608T"},
+};
+
+START_TEST(writes_sizes)
+{
+	char text[TEXT_BYTES_SIZE];
+
+	ck_assert_str_eq(text_bytes(written[_i].bytes, text), written[_i].text);
+}
+END_TEST
+
+static const struct {
 	const char *text;
 	int r;
 	uint64_t usec;
@@ -181,6 +203,7 @@ int main(void)
 
 	unit_add_table(tcase, parses_integers, integers);
 	unit_add_table(tcase, parses_sizes, sizes);
+	unit_add_table(tcase, writes_sizes, written);
 	unit_add_table(tcase, parses_seconds, seconds);
 	unit_add_table(tcase, copies_and_cuts, copies);
 	unit_add_table(tcase, formats_and_cuts, copies);
