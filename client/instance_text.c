@@ -65,6 +65,7 @@ static void print_use(FILE *file, const json_t *instance)
 	bool multi_user = json_is_true(json_object_get(instance, "multi_user"));
 	bool several = json_array_size(json_object_get(instance, "devices")) > 1;
 	const char *each = several ? " on each device" : "";
+	int64_t reserved = layout_int(instance, "memory_reserved_bytes", 0);
 	char user[LAYOUT_TEXT_MAX], memory[LAYOUT_TEXT_MAX];
 
 	layout_line(file, "  user        %s%s\n",
@@ -74,9 +75,10 @@ static void print_use(FILE *file, const json_t *instance)
 		    layout_int(instance, "clients_reserved", 0),
 		    layout_int(instance, "max_clients", 0), each,
 		    json_array_size(json_object_get(instance, "clients")));
-	layout_line(file, "  shares      threads %" PRId64 "%%, memory %s%s\n",
+	layout_line(file, "  shares      threads %" PRId64 "%%%s%s%s\n",
 		    layout_int(instance, "threads_reserved_percent", 0),
-		    layout_bytes(layout_int(instance, "memory_reserved_bytes", 0), memory), each);
+		    reserved > 0 ? ", memory " : "",
+		    reserved > 0 ? layout_bytes(reserved, memory) : "", each);
 	layout_line(file, "  leases      %" PRId64 ", %" PRId64 " waiting\n",
 		    layout_int(instance, "leases", 0), layout_int(instance, "waiting", 0));
 }
@@ -125,18 +127,16 @@ static void print_hit(FILE *file, const json_t *array, const char *what)
 		layout_line(file, "    hit       %s %s\n", what, list);
 }
 
-/* A reason is a sentence, and below it the last lines that MPS wrote. */
+/* A reason is a sentence, which says the status too, and below it the last lines that MPS wrote. */
 static void print_death(FILE *file, const json_t *death, bool with_lines)
 {
-	const char *status = layout_text(death, "status", "");
-	const char *reason = layout_text(death, "reason", "");
+	const char *reason = layout_text(death, "reason", layout_text(death, "status", "?"));
 	size_t length = strcspn(reason, "\n");
 	char when[LAYOUT_TEXT_MAX];
 
-	layout_line(file, "  death       %s %s%s%s%s%.*s\n",
+	layout_line(file, "  death       %s %s: %.*s\n",
 		    layout_time(layout_int(death, "at_usec", -1), when),
-		    layout_text(death, "what", "?"), *status ? ", " : "", status,
-		    *reason ? ": " : "", (int)length, reason);
+		    layout_text(death, "what", "?"), (int)length, reason);
 	print_hit(file, json_object_get(death, "hit_pids"), "pids");
 	print_hit(file, json_object_get(death, "hit_leases"), "leases");
 	while (with_lines && reason[length] == '\n') {

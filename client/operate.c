@@ -60,7 +60,11 @@ static int resume_finish(const struct operation *operation)
 	if (streq(layout_text(operation->instance, "state", ""), "failed") ||
 	    json_is_true(json_object_get(operation->instance, "held")))
 		return say_state(operation);
-	layout_line(stdout, "%s is in use again\n", operation->name);
+	if (json_is_true(json_object_get(operation->before, "held")))
+		layout_line(stdout, "%s is in use again\n", operation->name);
+	else
+		layout_line(stdout, "%s was not held; it is %s\n", operation->name,
+			    layout_text(operation->instance, "state", "?"));
 	return cli_flush();
 }
 

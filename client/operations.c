@@ -238,8 +238,8 @@ static int allocate(struct operations *operations)
 		struct operation *operation = &operations->items[operations->n];
 
 		call_init(&operation->call, operations->socket, operations->kind->command);
-		operation->name = layout_text(json_array_get(operations->targets, operations->n),
-					      "name", "?");
+		operation->before = json_array_get(operations->targets, operations->n);
+		operation->name = layout_text(operation->before, "name", "?");
 	}
 	return 0;
 }

@@ -21,7 +21,8 @@
 #define OPERATIONS_EXTRA_MAX 2
 
 struct operation {
-	const char *name; /* borrowed; of the instance */
+	const char *name;     /* borrowed; of the instance */
+	const json_t *before; /* borrowed; the instance before anything was asked */
 	struct call call;
 	enum {
 		OPERATION_ASKED,

@@ -135,7 +135,7 @@ void gangs_state_changed(struct gangs *gangs, struct instance *instance)
 void gangs_end(struct gangs *gangs, size_t place)
 {
 	if (gangs->instances[place])
-		instance_stop(gangs->instances[place]);
+		instance_stop(gangs->instances[place], GANGS_UNNEEDED);
 	sweep_soon(gangs);
 }
 

@@ -12,6 +12,9 @@
 #include "inventory.h"
 #include "leases.h"
 
+/* Why one is stopped. */
+#define GANGS_UNNEEDED "nobody needs it any more"
+
 struct gangs {
 	/* All borrowed. */
 	struct leases *leases;

@@ -496,9 +496,9 @@ void instance_start(struct instance *instance)
 	instance_dispatch(instance, INSTANCE_EVENT_START, NULL);
 }
 
-void instance_stop(struct instance *instance)
+void instance_stop(struct instance *instance, const char *why)
 {
-	instance_dispatch(instance, INSTANCE_EVENT_STOP, NULL);
+	instance_dispatch(instance, INSTANCE_EVENT_STOP, why);
 }
 
 void instance_drain(struct instance *instance)

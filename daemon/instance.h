@@ -218,7 +218,7 @@ void instance_outlive(struct instance *instance, const char *lease, uint64_t gen
 void instance_leave(struct instance *instance);
 
 void instance_start(struct instance *instance);
-void instance_stop(struct instance *instance);
+void instance_stop(struct instance *instance, const char *why);
 /* Nobody new is let in, and it stops when nobody has a lease; instance_start takes that back. */
 void instance_drain(struct instance *instance);
 /* Ends its pair and starts another. */

@@ -455,7 +455,7 @@ void manager_stop(struct manager *manager)
 	leases_close(&manager->leases, "the supervisor is stopping");
 	for (size_t i = 0; i < PLACES_MAX; i++)
 		if (manager->instances[i])
-			instance_stop(manager->instances[i]);
+			instance_stop(manager->instances[i], "shutting down");
 	modes_close(&manager->modes, manager->config.timeouts.stop_usec + GIVE_BACK_USEC);
 	manager_exit_when_stopped(manager);
 }

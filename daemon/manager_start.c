@@ -170,7 +170,7 @@ static void start_instance(size_t place, void *userdata)
 	if (held)
 		instance_drain(instance);
 	if (of->ending)
-		instance_stop(instance);
+		instance_stop(instance, GANGS_UNNEEDED);
 }
 
 static void on_mode_settled(size_t device, void *userdata)

@@ -68,16 +68,17 @@ static int on_patience_over(sd_event_source *source, uint64_t usec, void *userda
 	struct patience *patience = userdata;
 	struct instance *instance = patience->instance;
 	struct operations *operations = patience->operations;
+	static const char why[] = "its device is drained by an administrator";
 	size_t place = instance->setup.index, gang = operations->leases->table.places[place].gang;
 
 	(void)source;
 	(void)usec;
 	operations_forget(operations, instance);
 	/* First that, so that nobody gets what others lose. */
-	instance_stop(instance);
+	instance_stop(instance, why);
 	if (gang != LEASE_NONE && operations->leases->instances[gang])
-		instance_stop(operations->leases->instances[gang]);
-	leases_end_all(operations->leases, place, "its device is drained by an administrator");
+		instance_stop(operations->leases->instances[gang], why);
+	leases_end_all(operations->leases, place, why);
 	return 0;
 }
 

@@ -42,7 +42,7 @@ struct instance_settings {
 
 enum instance_event {
 	INSTANCE_EVENT_START,   /* wanted from now on */
-	INSTANCE_EVENT_STOP,    /* not wanted from now on */
+	INSTANCE_EVENT_STOP,    /* not wanted from now on; with a reason */
 	INSTANCE_EVENT_RECYCLE, /* end the pair and start a new one */
 	INSTANCE_EVENT_DRAIN,   /* nobody new; stop when nobody has a lease. Said again when that
 				 * is so; START takes it back */

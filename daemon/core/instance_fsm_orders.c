@@ -46,7 +46,7 @@ void fsm_on_stop(struct step *step)
 	    fsm->state == INSTANCE_UNRESPONSIVE)
 		first = STEP_TERM;
 	if (fsm->alive)
-		fsm_enter_stopping(step, "shutting down", first);
+		fsm_enter_stopping(step, step->reason, first);
 	else
 		fsm_enter_stopped(step);
 }

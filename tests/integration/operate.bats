@@ -123,8 +123,9 @@ waits() {
 		refused Held AcquireLease "{\"devices\":[\"$GPU0\"]}"
 		[[ $how == TERM || $(control_pid 1) == "$other" ]]
 	done
-	ctl resume 0
+	[[ $(ctl resume 0) == "$GPU0 is in use again" ]]
 	eventually 5 all_ready
+	[[ $(ctl resume 0) == "$GPU0 was not held; it is ready" ]]
 	status_is '.instances | map(.held) == [false, false]'
 	run -0 ctl lease --gpu 0 -q -- cuda-client init
 	kill_supervisor
@@ -429,7 +430,8 @@ gang_is_ready() {
 	generation=$(generation 0)
 	refused Busy Restart '{"instance":"0"}' '.leases == 2 and .uid == 0 and .position == null'
 	refused Busy Restart '{"instance":"0","force":false}'
-	run -1 ctl restart 0
+	run -1 --separate-stderr ctl restart 0
+	[[ $stderr == "mpsctl: $GPU0: not restarted: it has 2 leases; "*"\`mpsctl drain\`"*--force* ]]
 	[[ $(control_pid 0) == "$old" && $(generation 0) == "$generation" ]]
 	run ! says "$WORK/first.err" .
 	answer Restart '{"instance":"0","force":true}' '.parameters.instance.state == "ready"'

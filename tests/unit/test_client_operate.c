@@ -99,7 +99,7 @@ static const struct {
 } operations[] = {
 	{cmd_resume, "resume 0", "Resume",
 	 "{\"parameters\": {\"instance\": " UNIT_INSTANCE("starting", "false") "}}",
-	 "GPU-1 is in use again\n", CLI_OK},
+	 "GPU-1 was not held; it is starting\n", CLI_OK},
 	{cmd_restart, "restart 0", "Restart",
 	 "{\"parameters\": {\"instance\": " UNIT_INSTANCE("ready", "false") "}}",
 	 "GPU-1 is ready again\n", CLI_OK},
@@ -132,6 +132,20 @@ START_TEST(test_operation)
 	ck_assert_int_eq(unit_finish(text), operations[_i].exit_status);
 	if (operations[_i].text)
 		ck_assert_str_eq(text, operations[_i].text);
+}
+END_TEST
+
+START_TEST(test_resume_held)
+{
+	char text[UNIT_MESSAGE_MAX];
+
+	unit_start(cmd_resume, "resume 0");
+	unit_serve("GetStatus",
+		   "{\"parameters\": {\"instances\": [" UNIT_INSTANCE("stopped", "true") "]}}");
+	unit_serve("Resume",
+		   "{\"parameters\": {\"instance\": " UNIT_INSTANCE("starting", "false") "}}");
+	ck_assert_int_eq(unit_finish(text), CLI_OK);
+	ck_assert_str_eq(text, "GPU-1 is in use again\n");
 }
 END_TEST
 
@@ -229,6 +243,7 @@ int main(void)
 	tcase_add_test(tcase, test_drain_interrupted);
 	tcase_add_test(tcase, test_restart_cut);
 	unit_add_table(tcase, test_operation, operations);
+	tcase_add_test(tcase, test_resume_held);
 	unit_add_table(tcase, test_targets, selections);
 	unit_add_table(tcase, test_in_way, in_ways);
 	tcase_add_test(tcase, test_in_way_many);

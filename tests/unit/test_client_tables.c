@@ -88,6 +88,10 @@ END_TEST
 		"0", "GPU-2") "], \"reason\": \"held empty for gang-0a1b2c3d\", "               \
 			      "\"clients_reserved\": 0,"                                        \
 			      " \"max_clients\": 48, \"memory_reserved_bytes\": 0}"
+#define LOSSES                                                                               \
+	"{\"name\": \"GPU-2\", \"deaths\": [{\"what\": \"server\", \"status\": \"is gone\"," \
+	" \"reason\": \"MPS server 7 is gone\\nStartup\"}, {\"what\": \"control\","          \
+	" \"status\": \"exited with status 7\", \"reason\": null}]}"
 #define NOTHING                                                                           \
 	"{\"name\": null, \"devices\": [{\"index\": null, \"memory_bytes\": null}, 3],"   \
 	" \"servers\": null, \"deaths\": [{\"hit_pids\": null, \"reason\": null}, null]," \
@@ -110,14 +114,17 @@ static const struct {
 		 "  device      0 NVIDIA H200, 0000:06:00.0, 1G, compute mode Default\n"
 		 "  state       ready: held empty for gang-0a1b2c3d, since "},
 	{SINGLE, "  clients     0 of 48 reserved, 0 attached\n"
-		 "  shares      threads 0%, memory 0K\n"},
+		 "  shares      threads 0%\n  leases "},
+	{LOSSES, "  death       - server: MPS server 7 is gone\n"
+		 "    said      Startup\n"
+		 "  death       - control: exited with status 7\n"},
 	{NOTHING, "? (?)\n"
 		  "  device      - ?, ?, -, ?\n"
 		  "  device      - ?, ?, -, ?\n"
 		  "  state       ?, since "},
 	{NOTHING, "  processes   none\n"
-		  "  death       - ?\n"
-		  "  death       - ?\n"},
+		  "  death       - ?: ?\n"
+		  "  death       - ?: ?\n"},
 	{"null", "? (?)\n  state       ?, since "},
 };
 
