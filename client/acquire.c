@@ -4,15 +4,20 @@
 #include "absence.h"
 #include "cli.h"
 #include "layout.h"
+#include "lost_answer.h"
 #include "proto.h"
 #include "shell.h"
 #include "text.h"
+
+#define ID_SIZE 64 /* longer ones are cut, and found no more */
 
 struct asking {
 	struct call *call;
 	const struct lease_options *options;
 	uint64_t deadline_usec; /* of --wait; USEC_INFINITY without */
 	bool was_there;         /* the supervisor, once */
+	int64_t asked_usec;     /* the last time, realtime; 0 before the first */
+	char id[ID_SIZE];       /* as it was told while the request waited; "" */
 	struct absence absence;
 	char place[CLI_MESSAGE_MAX]; /* where the request waits, as it was last said */
 };
@@ -61,6 +66,7 @@ static int await_grant(struct asking *asking, struct grant *ret, bool *ret_conti
 					 "the request was ended before it was granted");
 		if (!*ret_continues)
 			return call_fail_malformed(call, "a queued request with no end");
+		(void)text_copy(asking->id, sizeof(asking->id), layout_text(lease, "id", ""));
 		if (!asking->options->quiet)
 			announce_queued(asking, lease);
 	}
@@ -102,6 +108,56 @@ static bool wants_more(const struct lease_options *options)
 	return options->command || (!options->quiet && wait_ms(options) != 0);
 }
 
+enum {
+	NOT_GRANTED = 2
+};
+/* Takes the lease that the request before, if there was one, was granted without our hearing of it.
+ * 0, CALL_FAILED, or NOT_GRANTED. */
+static int take_up(struct asking *asking, struct grant *ret, bool *ret_continues)
+{
+	_cleanup_json_ json_t *answer = NULL;
+	struct call *call = asking->call;
+	const char *around = getenv("MPS_SUPERVISOR_LEASE"), *id;
+	struct lost_answer lost = {
+		.request = asking->options->request,
+		.uid = geteuid(),
+		.asked_usec = asking->asked_usec,
+		.id = asking->id,
+		.around_id = around ? around : "",
+	};
+	int r;
+
+	if (asking->asked_usec == 0)
+		return NOT_GRANTED;
+	r = call_send(call, PROTO_LIST_LEASES, NULL, false);
+	if (r == 0)
+		r = call_next(call, &answer, ret_continues);
+	if (r != 0)
+		return r;
+	id = lost_answer_find(&lost, json_object_get(answer, "leases"));
+	if (!id)
+		return NOT_GRANTED;
+	r = call_send(call, PROTO_RECLAIM_LEASE, json_pack("{s:s}", "id", id),
+		      wants_more(asking->options));
+	if (r == 0)
+		r = await_grant(asking, ret, ret_continues);
+	/* It has ended just now. */
+	return r == CALL_FAILED && call->failure == CALL_REFUSED ? NOT_GRANTED : r;
+}
+
+static int request(struct asking *asking, struct grant *ret, bool *ret_continues)
+{
+	const struct lease_options *options = asking->options;
+	struct call *call = asking->call;
+	int r;
+
+	asking->place[0] = asking->id[0] = '\0';
+	asking->asked_usec = (int64_t)clock_usec(CLOCK_REALTIME);
+	r = call_send(call, PROTO_ACQUIRE_LEASE, json_incref(options->request),
+		      wants_more(options));
+	return r != 0 ? r : await_grant(asking, ret, ret_continues);
+}
+
 /* Asks once. 0 or CALL_FAILED. */
 static int ask(struct asking *asking, struct grant *ret, bool *ret_continues)
 {
@@ -113,15 +169,12 @@ static int ask(struct asking *asking, struct grant *ret, bool *ret_continues)
 	if (r != 0)
 		return r;
 	asking->was_there = true;
-	asking->place[0] = '\0';
 	r = bind_request(call, options);
 	if (r < 0)
 		return call_fail(call, CLI_FAILED, "no memory for the request");
-	if (r != 0)
-		return r;
-	r = call_send(call, PROTO_ACQUIRE_LEASE, json_incref(options->request),
-		      wants_more(options));
-	return r != 0 ? r : await_grant(asking, ret, ret_continues);
+	if (r == 0)
+		r = take_up(asking, ret, ret_continues);
+	return r == NOT_GRANTED ? request(asking, ret, ret_continues) : r;
 }
 
 static bool give_up(struct call *call)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Asking for a lease, and waiting in the queue. A request ends with its connection: when the
- * supervisor is restarted meanwhile, it is made anew.
+ * supervisor is restarted meanwhile, it is made anew, unless it was granted just before.
  */
 #pragma once
 

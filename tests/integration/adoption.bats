@@ -369,6 +369,49 @@ lose_control_meanwhile() {
 	start_supervisor
 }
 
+# It has connected, has asked, and sleeps until there is an answer.
+awaits_answer() {
+	n_lines 2 /proc/net/unix " $SOCKET\$" && says "/proc/$1/status" '^State:[[:space:]]S'
+}
+
+# lost_answer NAME REQUEST OPTION…: mpsctl asks, and the supervisor dies before it answers. REQUEST, asked
+# by another, makes the next one think that it had granted that already. ID is the lease's.
+lost_answer() {
+	local name=$1 request=$2
+	shift 2
+	eventually 2 n_lines 1 /proc/net/unix " $SOCKET\$"
+	kill -STOP "$SUPERVISOR"
+	background "$name" mpsctl lease --name "$name" "$@"
+	eventually 5 awaits_answer "$PID"
+	kill -STOP "$PID"
+	kill_supervisor
+	start_supervisor
+	ID=$(call AcquireLease "${request//PID/$PID}" | jq -r .parameters.lease.id)
+	kill -CONT "$PID"
+}
+
+@test "a grant whose answer was lost is taken up, not asked for again" {
+	start_supervisor
+	# Without a keeper, whose connection would be one more.
+	lost_answer job '{"name":"job","pid":PID}' -q -- sh -c 'echo "$MPS_SUPERVISOR_LEASE"; exec sleep 600'
+	job=$PID
+	eventually 5 says "$WORK/job.out" "^$ID\$"
+	n_leases 1
+	lost_answer shell "{\"name\":\"shell\",\"pid\":$job,\"clients\":2}" --pid "$job" -c 2 --format path
+	exits_with 0 "$PID"
+	says "$WORK/shell.out" "/$ID\$"
+	n_leases 2
+	lost_answer detached '{"name":"detached","bind":"none"}' --detach --format path
+	exits_with 0 "$PID"
+	says "$WORK/detached.out" "/$ID\$"
+	n_leases 3
+	# What somebody else was granted meanwhile for that process, or before, is not it.
+	lost_answer other "{\"name\":\"another\",\"pid\":$job}" --pid "$job" --format path
+	exits_with 0 "$PID"
+	run ! says "$WORK/other.out" "/$ID\$"
+	n_leases 5
+}
+
 @test "the control daemon died meanwhile: a new pair, the leases go on, holders are told once" {
 	start_supervisor
 	hold first --gpu 0

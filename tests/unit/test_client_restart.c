@@ -5,6 +5,7 @@
 #include "absence.h"
 #include "cli.h"
 #include "commands.h"
+#include "lost_answer.h"
 #include "pidwatch.h"
 #include "unit_client.h"
 
@@ -81,6 +82,16 @@ START_TEST(test_exchange_away)
 }
 END_TEST
 
+/* A request that is made again, because no lease is there that it may have been granted. */
+static int hear_again(const char *part)
+{
+	int fd = unit_hear("ListLeases", "");
+
+	unit_answer(fd, "{\"parameters\": {\"leases\": []}}");
+	unit_hear_on(fd, "AcquireLease", part);
+	return fd;
+}
+
 START_TEST(test_queue)
 {
 	char text[UNIT_MESSAGE_MAX];
@@ -92,15 +103,102 @@ START_TEST(test_queue)
 	unit_go();
 	unit_cut(fd);
 	unit_come();
-	fd = unit_hear("AcquireLease", "\"wait_ms\":59");
-	unit_cut(fd);
-	fd = unit_hear("AcquireLease", "\"wait_ms\":59");
+	unit_cut(hear_again("\"wait_ms\":59"));
+	fd = hear_again("\"wait_ms\":59");
 	unit_answer(fd, GRANTED);
 	ck_assert_int_eq(unit_finish(text), 0);
 	unit_cut(fd);
 	ck_assert_str_eq(text, "mpsctl: waiting for a lease: full\n"
 			       "mpsctl: the supervisor has gone; asking again when it is back\n"
 			       "/d\n");
+}
+END_TEST
+
+#define LISTED "{\"parameters\": {\"leases\": [{\"id\": \"L1\", \"state\": \"granted\"}]}}"
+
+/* It was told its id while it waited; the grant was lost. */
+START_TEST(test_lost_grant)
+{
+	char text[UNIT_MESSAGE_MAX];
+	int fd;
+
+	unit_start(cmd_lease, "lease --format path --pid 1");
+	fd = unit_hear("AcquireLease", "");
+	unit_answer(fd, QUEUED);
+	unit_cut(fd);
+	fd = unit_hear("ListLeases", "");
+	unit_answer(fd, LISTED);
+	unit_hear_on(fd, "ReclaimLease", "\"id\":\"L1\"");
+	unit_cut(fd);
+	/* Ended before it could be reclaimed: it is asked for again. */
+	fd = unit_hear("ListLeases", "");
+	unit_answer(fd, LISTED);
+	unit_hear_on(fd, "ReclaimLease", "L1");
+	unit_answer(fd, UNIT_ERROR("NoSuchLease"));
+	unit_hear_on(fd, "AcquireLease", "");
+	unit_answer(fd, QUEUED);
+	unit_cut(fd);
+	fd = unit_hear("ListLeases", "");
+	unit_answer(fd, LISTED);
+	unit_hear_on(fd, "ReclaimLease", "L1");
+	unit_answer(fd, GRANTED);
+	ck_assert_int_eq(unit_finish(text), 0);
+	unit_cut(fd);
+	unit_assert_contains(text, "\n/d\n");
+}
+END_TEST
+
+/* A lease that is the request's but for what `lease` says, and a request but for `request`. */
+static const struct {
+	const char *lease, *request, *id;
+	bool found;
+} losts[] = {
+	{"{}", "{}", "", true},
+	{"{\"id\": \"L2\"}", "{}", "", true},
+	{"{}", "{}", "L1", true},
+	{"{\"pid\": 8, \"requested_usec\": 1}", "{}", "L1", true},
+	{"{}", "{}", "L2", false},
+	{"{\"state\": \"draining\"}", "{}", "L1", false},
+	{"{\"state\": \"draining\"}", "{}", "", false},
+	{"{\"state\": \"queued\"}", "{}", "", false},
+	{"{\"id\": \"around\"}", "{}", "", false},
+	{"{\"pid\": 8}", "{}", "", false},
+	{"{\"pid\": null}", "{\"pid\": null}", "", false},
+	{"{\"uid\": 1}", "{}", "", false},
+	{"{\"uid\": 1}", "{\"uid\": 1}", "", true},
+	{"{\"requested_usec\": 99}", "{}", "", false},
+	{"{\"bind\": \"connection\"}", "{}", "", false},
+	{"{\"name\": \"a\"}", "{}", "", false},
+	{"{\"name\": \"a\"}", "{\"name\": \"a\"}", "", true},
+	{"{\"clients\": 2}", "{}", "", false},
+	{"{\"clients\": 2}", "{\"clients\": 2}", "", true},
+	{"{\"exclusive\": true}", "{}", "", false},
+	{"{\"memory_bytes\": 7, \"threads_percent\": 8}", "{\"memory_bytes\": 7}", "", false},
+	{"{\"devices\": [\"a\", \"b\"]}", "{}", "", false},
+	{"{\"devices\": [\"a\", \"b\"]}", "{\"count\": 2}", "", true},
+	{"{\"bind\": \"none\", \"pid\": null}", "{\"bind\": \"none\", \"pid\": null}", "", false},
+	{"{\"bind\": \"none\", \"name\": \"a\"}", "{\"bind\": \"none\", \"name\": \"a\"}", "",
+	 true},
+};
+
+START_TEST(test_lost_answer)
+{
+	static const char lease[] =
+		"{\"id\": \"L1\", \"state\": \"granted\", \"bind\": \"process\", \"pid\": 7, "
+		"\"uid\": 1000, \"devices\": [\"GPU-1\"], \"name\": null, \"clients\": 1, "
+		"\"requested_usec\": 100, \"threads_percent\": null, \"memory_bytes\": null, "
+		"\"exclusive\": false}";
+	_cleanup_(json_decrefp) json_t *leases =
+		json_pack("[i, o, o]", 3, json_object(), json_loads(lease, 0, NULL));
+	_cleanup_(json_decrefp) json_t *of_lease = json_loads(losts[_i].lease, 0, NULL);
+	_cleanup_(json_decrefp) json_t *request =
+		json_pack("{s:s, s:i}", "bind", "process", "pid", 7);
+	_cleanup_(json_decrefp) json_t *of_request = json_loads(losts[_i].request, 0, NULL);
+	struct lost_answer lost = {request, 1000, 100, losts[_i].id, "around"};
+
+	ck_assert_int_eq(json_object_update(json_array_get(leases, 2), of_lease), 0);
+	ck_assert_int_eq(json_object_update(request, of_request), 0);
+	ck_assert_int_eq(lost_answer_find(&lost, leases) != NULL, losts[_i].found);
 }
 END_TEST
 
@@ -275,6 +373,8 @@ int main(void)
 	tcase_add_test(tcase, test_exchange);
 	tcase_add_test(tcase, test_exchange_away);
 	tcase_add_test(tcase, test_queue);
+	tcase_add_test(tcase, test_lost_grant);
+	unit_add_table(tcase, test_lost_answer, losts);
 	unit_add_table(tcase, test_queue_away, failures);
 	tcase_add_test(tcase, test_shutting_down);
 	if (has_pidfds()) {

@@ -59,17 +59,13 @@ static inline void unit_wait_readable(int fd)
 	ck_assert_int_eq(poll(&pollfd, 1, UNIT_PATIENCE_SEC * 1000), 1);
 }
 
-/* The next call: a connection on which a message with each of the parts has come. */
-static inline int unit_hear(const char *part, const char *other)
+/* The next call on a connection: a message with each of the parts. */
+static inline void unit_hear_on(int fd, const char *part, const char *other)
 {
 	char message[UNIT_MESSAGE_MAX] = "";
 	size_t length = 0;
 	ssize_t n;
-	int fd;
 
-	unit_wait_readable(unit_listening);
-	fd = accept4(unit_listening, NULL, NULL, SOCK_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
 	do {
 		unit_wait_readable(fd);
 		n = recv(fd, message + length, sizeof(message) - length, 0);
@@ -78,6 +74,17 @@ static inline int unit_hear(const char *part, const char *other)
 	} while (message[length - 1] != '\0');
 	unit_assert_contains(message, part);
 	unit_assert_contains(message, other);
+}
+
+/* The next connection, on which such a message has come. */
+static inline int unit_hear(const char *part, const char *other)
+{
+	int fd;
+
+	unit_wait_readable(unit_listening);
+	fd = accept4(unit_listening, NULL, NULL, SOCK_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	unit_hear_on(fd, part, other);
 	return fd;
 }
 
