@@ -2,6 +2,7 @@
 #include "acquire.h"
 
 #include "absence.h"
+#include "around.h"
 #include "cli.h"
 #include "layout.h"
 #include "lost_answer.h"
@@ -16,6 +17,7 @@ struct asking {
 	const struct lease_options *options;
 	uint64_t deadline_usec; /* of --wait; USEC_INFINITY without */
 	bool was_there;         /* the supervisor, once */
+	bool noted;             /* a lease around this one */
 	int64_t asked_usec;     /* the last time, realtime; 0 before the first */
 	char id[ID_SIZE];       /* as it was told while the request waited; "" */
 	struct absence absence;
@@ -36,6 +38,9 @@ static void announce_queued(struct asking *asking, const json_t *lease)
 		return;
 	(void)text_copy(asking->place, sizeof(asking->place), text);
 	cli_print("waiting for a lease: %s", text);
+	if (!asking->noted)
+		around_note(asking->call->socket);
+	asking->noted = true;
 }
 
 /* Answers until the grant. 0 or CALL_FAILED. */
@@ -117,13 +122,13 @@ static int take_up(struct asking *asking, struct grant *ret, bool *ret_continues
 {
 	_cleanup_json_ json_t *answer = NULL;
 	struct call *call = asking->call;
-	const char *around = getenv("MPS_SUPERVISOR_LEASE"), *id;
+	const char *id;
 	struct lost_answer lost = {
 		.request = asking->options->request,
 		.uid = geteuid(),
 		.asked_usec = asking->asked_usec,
 		.id = asking->id,
-		.around_id = around ? around : "",
+		.around_id = around_id(),
 	};
 	int r;
 

@@ -121,6 +121,21 @@ int shell_find(pid_t *ret_pid)
 	return 0;
 }
 
+bool shell_is_above(int64_t pid)
+{
+	_cleanup_free_ struct process *process = calloc(1, sizeof(*process));
+
+	if (!process)
+		return false;
+	process->pid = getpid();
+	for (int i = 0; i < WALK_MAX && process->pid > 1 && read_stat(process) == 0; i++) {
+		if (process->parent == pid)
+			return true;
+		process->pid = process->parent;
+	}
+	return false;
+}
+
 void shell_quote(FILE *file, const char *text)
 {
 	(void)fputc('\'', file);

@@ -439,6 +439,29 @@ shell_lease() {
 	shell_lease bash
 }
 
+@test "who waits under a lease of its own shell is told so, once" {
+	configure 'max_clients = 2;'
+	start_supervisor
+	cat >"$WORK/script" <<-'END'
+		eval "$(mpsctl lease -q -c "$1")"
+		echo "$MPS_SUPERVISOR_LEASE"
+		sh -c 'mpsctl lease --wait 0.3 -- true; :'
+	END
+	run -0 --separate-stderr with bash "$WORK/script" 2
+	id=$output
+	note="this runs under lease $id already, which process [0-9]+ holds; .*\`mpsctl release $id\`"
+	[[ ${stderr_lines[0]} == "mpsctl: waiting"* && ${stderr_lines[1]} =~ $note && ${#stderr_lines[@]} == 3 ]]
+	# One that gets its lease at once is not told, nor is who runs under no lease that is there.
+	run -0 --separate-stderr with bash "$WORK/script" 1
+	[[ -z $stderr ]]
+	eventually 2 no_leases
+	hold first -c 2
+	for id in "$(lease_id first)" 00000000; do
+		run -125 --separate-stderr with env MPS_SUPERVISOR_LEASE="$id" mpsctl lease --wait 0.2 -- true
+		[[ ${#stderr_lines[@]} == 2 && $stderr != *"runs under"* ]]
+	done
+}
+
 @test "--pid: lives with another process" {
 	start_supervisor
 	background other sleep 600
