@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: MIT
 # bash completion for mpsctl
 
-_mpsctl_command()
+# Readline makes "--option=value" three words.
+
+# Sets what the words before the current one say: command, its index, and the socket as an option.
+_mpsctl_read()
 {
 	local i
 
+	command='' index=0 socket=()
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--socket) ((i++)) ;;
+		--socket)
+			[[ ${COMP_WORDS[i + 1]} != = ]] || ((i++))
+			((++i < COMP_CWORD)) && socket=(--socket "${COMP_WORDS[i]}")
+			;;
 		-*) ;;
 		*)
-			echo "${COMP_WORDS[i]} $i"
+			command=${COMP_WORDS[i]} index=$i
 			return
 			;;
 		esac
@@ -19,41 +26,63 @@ _mpsctl_command()
 
 _mpsctl_options()
 {
-	case $1 in
+	case $command in
 	"") echo --socket --version --help ;;
 	lease)
 		echo --gpus --gpu --threads --memory --clients --wait --no-wait --exclusive \
-			--private --name --pid --detach --uid --format --on-loss --reruns \
-			--fallback --quiet --help
+			--name --pid --detach --uid --format --on-loss --reruns --fallback --quiet --help
 		;;
 	status) echo --json --watch --help ;;
-	leases | monitor | doctor) echo --json --help ;;
+	leases | monitor) echo --json --help ;;
 	drain) echo --timeout --help ;;
 	restart) echo --force --help ;;
-	metrics) echo --textfile --help ;;
 	*) echo --help ;;
 	esac
+}
+
+# Names of the instances of these kinds, as a pattern.
+_mpsctl_instances()
+{
+	echo all
+	mpsctl "${socket[@]}" status 2>/dev/null | awk -v kinds="^\\\\(($1)\\\\)$" '/^[^ ]/ && $2 ~ kinds { print $1 }'
+}
+
+_mpsctl_devices()
+{
+	echo all
+	mpsctl "${socket[@]}" status 2>/dev/null |
+		awk '/^[^ ]/ && $2 ~ /^\((gpu|mig)\)$/ { print $1 } $1 == "device" { print $2 }'
 }
 
 # The words that may stand here when no option is begun.
 _mpsctl_words()
 {
-	case $1 in
-	"") echo lease release status leases monitor drain resume restart doctor metrics ;;
-	status | drain | resume | restart)
-		echo all
-		mpsctl status 2>/dev/null | awk '/^[^ ].* \((gpu|mig|gang)\)$/ { print $1 }'
-		;;
-	release) mpsctl leases 2>/dev/null | awk 'NR > 1 { print $1 }' ;;
+	case $command in
+	"") echo lease release status leases monitor drain resume restart ;;
+	status | restart) _mpsctl_instances 'gpu|mig|gang' ;;
+	drain | resume) _mpsctl_instances 'gpu|mig' ;;
+	release) mpsctl "${socket[@]}" leases 2>/dev/null | awk 'NR > 1 { print $1 }' ;;
 	esac
+}
+
+_mpsctl_offer()
+{
+	mapfile -t COMPREPLY < <(compgen -W "$1" -- "$current")
 }
 
 _mpsctl()
 {
 	local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
 	local command index i
+	local -a socket
 
-	read -r command index < <(_mpsctl_command)
+	COMPREPLY=()
+	if [[ $current == = ]]; then
+		current=''
+	elif [[ $previous == = ]]; then
+		previous=${COMP_WORDS[COMP_CWORD - 2]}
+	fi
+	_mpsctl_read
 	if [[ $command == lease ]]; then
 		for ((i = index + 1; i < COMP_CWORD; i++)); do
 			if [[ ${COMP_WORDS[i]} == -- ]]; then
@@ -63,18 +92,18 @@ _mpsctl()
 		done
 	fi
 	case $previous in
-	--socket | --textfile) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
-	--format) mapfile -t COMPREPLY < <(compgen -W "shell env json path" -- "$current") ;;
-	--on-loss) mapfile -t COMPREPLY < <(compgen -W "notify terminate rerun" -- "$current") ;;
-	--fallback)
-		mapfile -t COMPREPLY < <(compgen -W "none private time-slicing" -- "$current")
-		;;
+	--socket) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+	--gpu) _mpsctl_offer "$(_mpsctl_devices)" ;;
+	--format) _mpsctl_offer "shell env json path" ;;
+	--on-loss) _mpsctl_offer "notify terminate rerun" ;;
+	--fallback) _mpsctl_offer "none time-slicing" ;;
 	--uid) mapfile -t COMPREPLY < <(compgen -u -- "$current") ;;
+	--gpus | --threads | --memory | --clients | --wait | --name | --pid | --reruns | --timeout | -[gtmcw]) ;;
 	*)
 		if [[ $current == -* ]]; then
-			mapfile -t COMPREPLY < <(compgen -W "$(_mpsctl_options "$command")" -- "$current")
+			_mpsctl_offer "$(_mpsctl_options)"
 		else
-			mapfile -t COMPREPLY < <(compgen -W "$(_mpsctl_words "$command")" -- "$current")
+			_mpsctl_offer "$(_mpsctl_words)"
 		fi
 		;;
 	esac
