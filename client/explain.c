@@ -42,6 +42,7 @@ static const struct {
 	{"lease", "memory_bytes", "--memory", true},
 	{"lease", "threads_percent", "--threads", false},
 	{"lease", "devices", "--gpu", false},
+	{"lease", "exclusive", "--exclusive", false},
 	{"lease", "wait_ms", "--wait", false},
 	{"lease", "name", "--name", false},
 	{"lease", "pid", "--pid", false},

@@ -274,6 +274,7 @@ gang_is_ready() {
 	run ! says "$WORK/g.err" '(interrupted|revoked)'
 	kill -KILL "$g"
 	eventually 5 drained drain
+	log_says "$gang: stopping: nobody needs it any more"
 	eventually 5 n_gangs 0
 	is_held 0
 	ctl lease --gpu 1 --no-wait -- cuda-client init
