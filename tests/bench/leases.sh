@@ -64,17 +64,11 @@ places() {
 	echo ');'
 }
 
-# A stand-in reads 64 devices from one file, so this one has two.
-make_smi() {
+make_devices() {
 	local i
 	for ((i = 0; i < DEVICES; i++)); do
-		printf '%d, %s, 00000000:%02x:00.0, Bench GPU, Default, Disabled, Enabled, 81920\n' \
-			"$i" "$(uuid_of "$i")" $((i + 1)) >>"$work/bin/gpus.$((i * 2 / DEVICES))"
-	done
-	mv "$work/bin/nvidia-smi" "$work/bin/smi"
-	printf '%s\n' '#!/bin/sh' "MPS_STANDIN_GPUS=$work/bin/gpus.0 $work/bin/smi \"\$@\" &&" \
-		"MPS_STANDIN_GPUS=$work/bin/gpus.1 $work/bin/smi \"\$@\"" >"$work/bin/nvidia-smi"
-	chmod +x "$work/bin/nvidia-smi"
+		printf '%d, %s, 00000000:%02x:00.0, Bench GPU, Default, Disabled, Enabled, 81920\n' "$i" "$(uuid_of "$i")" $((i + 1))
+	done >"$work/bin/standin.gpus"
 }
 
 # start PLACES [LINE…]: over all devices, on the first core, with these lines in its configuration;
@@ -184,7 +178,7 @@ section_health() {
 chmod 711 "$work" # the users come by here
 mkdir "$work/bin"
 cp "$STANDIN_DIR"/{nvidia-smi,nvidia-cuda-mps-control,nvidia-cuda-mps-server} "$work/bin/"
-make_smi
+make_devices
 export MPS_SUPERVISOR_SOCKET=$work/run/socket
 choose_cores
 raise_descriptors

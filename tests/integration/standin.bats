@@ -617,6 +617,21 @@ flooded() {
 	[[ $output == "No devices were found" ]]
 }
 
+@test "nvidia-smi: 256 devices, and no more" {
+	local i
+	for ((i = 0; i < 256; i++)); do
+		printf '%d, GPU-%08d, 00000000:%02x:00.0, NVIDIA H200, Default, Disabled, Enabled, 143771\n' "$i" "$i" "$i"
+	done >"$WORK/bin/standin.gpus"
+	run -0 with nvidia-smi -L
+	[[ ${#lines[@]} == 256 && ${lines[255]} == *"(UUID: GPU-00000255)" ]]
+	VISIBLE=255 daemon_ready
+	VISIBLE=GPU-00000255 run -0 with cuda-client init
+	[[ $output == *"device=GPU-00000255" ]]
+	echo "mig, 1g.10gb, 0, $MIG0" >>"$WORK/bin/standin.gpus"
+	run -2 with nvidia-smi -L
+	[[ $output == *"more than 256 devices" ]]
+}
+
 @test "a daemon whose GPU is not there has no server" {
 	VISIBLE=GPU-dddddddd daemon_ready
 	run -10 with cuda-client init

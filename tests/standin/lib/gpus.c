@@ -32,6 +32,10 @@ static void parse_line(struct gpus *gpus, char *line)
 	char *parts[GPU_N_FIELDS];
 	size_t n = split(line, parts, GPU_N_FIELDS);
 
+	if (gpus->n_devices == GPUS_MAX) {
+		fprintf(stderr, "%s: more than %d devices\n", gpus->path, GPUS_MAX);
+		exit(2);
+	}
 	if (n == 4 && strcmp(parts[0], "mig") == 0 && previous) {
 		gpu->is_mig = true;
 		gpu->mig_device = (int)strtol(parts[2], NULL, 10);
@@ -67,7 +71,7 @@ void gpus_load(struct gpus *ret_gpus)
 		ret_gpus->path[0] = '\0';
 		return;
 	}
-	while (ret_gpus->n_devices < GPUS_MAX && fgets(line, sizeof(line), file)) {
+	while (fgets(line, sizeof(line), file)) {
 		text = text_trim(line);
 		if (*text != '\0' && *text != '#')
 			parse_line(ret_gpus, text);

@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define GPUS_MAX 64
+/* As many as a supervisor takes; a program whose file has more ends with status 2. */
+#define GPUS_MAX 256
 #define GPU_FIELD_MAX 96
 
 enum gpu_field {
