@@ -10,6 +10,8 @@
 
 bats_require_minimum_version 1.5.0
 
+load processes
+
 setup() {
 	local root=$BATS_TEST_DIRNAME/../..
 	REAL_DIR=$(realpath -m "${MPS_REAL_DIR:-$root/build/nvidia/535}")
@@ -29,32 +31,8 @@ setup() {
 }
 
 teardown() {
-	local pid
-	for pid in "${STARTED[@]}"; do
-		kill -KILL "$pid" 2>/dev/null || true
-		wait "$pid" 2>/dev/null || true
-	done
+	kill_started
 	[[ -z ${WORK:-} ]] || rm -rf "$WORK"
-}
-
-# eventually SECONDS COMMAND…: until it succeeds, or a failure that names it.
-eventually() {
-	local limit=$1 end
-	shift
-	end=$((SECONDS + limit + 1))
-	until "$@"; do
-		if ((SECONDS >= end)); then
-			echo "not within $limit s: $*" >&2
-			return 1
-		fi
-		sleep 0.02
-	done
-}
-
-gone() {
-	local line
-	read -r line 2>/dev/null <"/proc/$1/stat" || return 0
-	[[ ${line##*) } == [ZX]* ]]
 }
 
 # ENVIRONMENT becomes the beginning of a command line for a program of KIND (real, standin). A program in

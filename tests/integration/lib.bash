@@ -15,6 +15,9 @@
 
 bats_require_minimum_version 1.5.0
 
+# shellcheck source=/dev/null
+. "${BASH_SOURCE[0]%/*}/processes.bash"
+
 GPU0=GPU-aaaaaaaa-0000-0000-0000-000000000000
 GPU1=GPU-bbbbbbbb-1111-1111-1111-111111111111
 GPU2=GPU-cccccccc-2222-2222-2222-222222222222
@@ -111,48 +114,6 @@ real() {
 	quick "$@"
 }
 
-# knobs LINE…: of the stand-ins, replaced at once.
-knobs() {
-	printf '%s\n' "$@" >"$BIN/standin.knobs.new"
-	mv "$BIN/standin.knobs.new" "$BIN/standin.knobs"
-}
-
-# ---------------------------------------------------------------- waiting
-
-# eventually SECONDS COMMAND…: until it succeeds, or a failure that names it.
-eventually() {
-	local limit=$1 end
-	shift
-	end=$((${EPOCHREALTIME/./} + limit * 1000000))
-	until "$@"; do
-		if ((${EPOCHREALTIME/./} >= end)); then
-			echo "not within $limit s: $*" >&2
-			return 1
-		fi
-		sleep 0.02
-	done
-}
-
-now_ms() {
-	echo $((${EPOCHREALTIME/./} / 1000))
-}
-
-# No such process any more, or only its zombie.
-gone() {
-	local line
-	read -r line 2>/dev/null <"/proc/$1/stat" || return 0
-	[[ ${line##*) } == [ZX]* ]]
-}
-
-says() {
-	grep -qE -e "$2" "$1"
-}
-
-# n_lines N FILE REGEX: exactly so many lines match.
-n_lines() {
-	[[ $(grep -cE -e "$3" "$2") == "$1" ]]
-}
-
 # jq 1.6 takes no input at all for success, -e or not.
 jq() {
 	local text rc=0
@@ -186,26 +147,6 @@ background() {
 	"${ENVIRONMENT[@]}" "${as[@]}" "$@" >"$WORK/$name.out" 2>"$WORK/$name.err" </dev/null 3>&- &
 	PID=$!
 	STARTED+=("$PID")
-}
-
-# exits_with STATUS PID: a process that was started in the background.
-exits_with() {
-	local rc=0
-	eventually 15 gone "$2" || return 1
-	wait "$2" || rc=$?
-	if ((rc != $1)); then
-		echo "status $rc, not $1" >&2
-		return 1
-	fi
-}
-
-kill_started() {
-	local pid
-	for pid in "${STARTED[@]}"; do
-		kill -KILL "$pid" 2>/dev/null || true
-		wait "$pid" 2>/dev/null || true
-	done
-	STARTED=()
 }
 
 # Every process with a path below WORK in its environment, but zombies.

@@ -10,6 +10,8 @@
 
 bats_require_minimum_version 1.5.0
 
+load processes
+
 GPU0=GPU-aaaaaaaa-0000-0000-0000-000000000000
 GPU1=GPU-bbbbbbbb-1111-1111-1111-111111111111
 MIG0=MIG-cccccccc-2222-2222-2222-222222222222
@@ -19,9 +21,10 @@ setup() {
 	[[ -x $STANDIN/nvidia-cuda-mps-control ]] || skip "no stand-ins in $STANDIN"
 	WORK=$(mktemp -d /tmp/mps-si.XXXXXX)
 	chmod 0755 "$WORK"
-	mkdir "$WORK/bin" "$WORK/log"
-	cp "$STANDIN"/{nvidia-smi,nvidia-cuda-mps-control,nvidia-cuda-mps-server,cuda-client} "$WORK/bin/"
-	cat >"$WORK/bin/standin.gpus" <<-END
+	BIN=$WORK/bin
+	mkdir "$BIN" "$WORK/log"
+	cp "$STANDIN"/{nvidia-smi,nvidia-cuda-mps-control,nvidia-cuda-mps-server,cuda-client} "$BIN/"
+	cat >"$BIN/standin.gpus" <<-END
 		0, $GPU0, 00000000:00:06.0, NVIDIA H200, Default, Disabled, Enabled, 143771
 		1, $GPU1, 00000000:00:07.0, NVIDIA H200, Prohibited, Enabled, Enabled, 143771
 		mig, 1g.10gb, 0, $MIG0
@@ -32,12 +35,9 @@ setup() {
 }
 
 teardown() {
-	local pid
 	# Servers outlive a killed daemon only when a knob says so; their pids are in the log.
-	for pid in "${STARTED[@]}" $(server_pids 2>/dev/null); do
-		kill -KILL "$pid" 2>/dev/null || true
-		wait "$pid" 2>/dev/null || true
-	done
+	mapfile -t -O "${#STARTED[@]}" STARTED < <(server_pids 2>/dev/null)
+	kill_started
 	[[ -z ${WORK:-} ]] || rm -rf "$WORK"
 }
 
@@ -45,34 +45,9 @@ server_pids() {
 	sed -nE 's/.*Starting new server ([0-9]+) .*/\1/p' "$WORK/out"
 }
 
-# eventually SECONDS COMMAND…: until it succeeds, or a failure that names it.
-eventually() {
-	local limit=$1 end
-	shift
-	end=$((SECONDS + limit + 1))
-	until "$@"; do
-		if ((SECONDS >= end)); then
-			echo "not within $limit s: $*" >&2
-			return 1
-		fi
-		sleep 0.02
-	done
-}
-
-gone() {
-	local line
-	read -r line 2>/dev/null <"/proc/$1/stat" || return 0
-	[[ ${line##*) } == [ZX]* ]]
-}
-
-knobs() {
-	printf '%s\n' "$@" >"$WORK/bin/standin.knobs.new"
-	mv "$WORK/bin/standin.knobs.new" "$WORK/bin/standin.knobs"
-}
-
 # ENVIRONMENT becomes the beginning of every command line; VISIBLE is CUDA_VISIBLE_DEVICES, if set.
 environment() {
-	ENVIRONMENT=(env -i PATH="$WORK/bin:/usr/bin:/bin" CUDA_MPS_PIPE_DIRECTORY="$PIPE"
+	ENVIRONMENT=(env -i PATH="$BIN:/usr/bin:/bin" CUDA_MPS_PIPE_DIRECTORY="$PIPE"
 		CUDA_MPS_LOG_DIRECTORY="$WORK/log" ${VISIBLE+CUDA_VISIBLE_DEVICES="$VISIBLE"})
 }
 
@@ -114,23 +89,9 @@ client() {
 	STARTED+=("$CLIENT")
 }
 
-says() {
-	grep -q "$2" "$1"
-}
-
 attached() {
 	client "$@"
 	eventually 5 says "$OUTPUT" '^mps server='
-}
-
-exits_with() {
-	local rc=0
-	eventually 10 gone "$2" || return 1
-	wait "$2" || rc=$?
-	if ((rc != $1)); then
-		echo "status $rc, not $1" >&2
-		return 1
-	fi
 }
 
 # After at most SECONDS the newest line about it is this one.
@@ -449,7 +410,7 @@ status_is() {
 	knobs "[$GPU1]" exit_at_start=7 '[*]' '# a comment' command_delay_ms=1
 	mkdir "$WORK/links"
 	ln -s "$STANDIN/nvidia-cuda-mps-control" "$WORK/links/"
-	cp "$WORK/bin/standin.knobs" "$WORK/links/"
+	cp "$BIN/standin.knobs" "$WORK/links/"
 	VISIBLE=$GPU1 run -7 with "$WORK/links/nvidia-cuda-mps-control" -f
 	daemon_ready
 }
@@ -599,7 +560,7 @@ flooded() {
 	[[ $(with nvidia-smi --query-gpu=compute_mode --format=csv,noheader) == $'Default\nExclusive_Process' ]]
 	run -0 with nvidia-smi -i 0 -c 2
 	[[ $(with nvidia-smi --query-gpu=compute_mode --format=csv,noheader) == $'Prohibited\nExclusive_Process' ]]
-	says "$WORK/bin/standin.gpus" "^mig, 1g.10gb, 0, $MIG0$"
+	says "$BIN/standin.gpus" "^mig, 1g.10gb, 0, $MIG0$"
 }
 
 @test "nvidia-smi: no device, errors, garbage" {
@@ -612,7 +573,7 @@ flooded() {
 	knobs smi_hang=1
 	run -124 with timeout 0.3 nvidia-smi -L
 	knobs
-	: >"$WORK/bin/standin.gpus"
+	: >"$BIN/standin.gpus"
 	run -6 with nvidia-smi -L
 	[[ $output == "No devices were found" ]]
 }
@@ -621,13 +582,13 @@ flooded() {
 	local i
 	for ((i = 0; i < 256; i++)); do
 		printf '%d, GPU-%08d, 00000000:%02x:00.0, NVIDIA H200, Default, Disabled, Enabled, 143771\n' "$i" "$i" "$i"
-	done >"$WORK/bin/standin.gpus"
+	done >"$BIN/standin.gpus"
 	run -0 with nvidia-smi -L
 	[[ ${#lines[@]} == 256 && ${lines[255]} == *"(UUID: GPU-00000255)" ]]
 	VISIBLE=255 daemon_ready
 	VISIBLE=GPU-00000255 run -0 with cuda-client init
 	[[ $output == *"device=GPU-00000255" ]]
-	echo "mig, 1g.10gb, 0, $MIG0" >>"$WORK/bin/standin.gpus"
+	echo "mig, 1g.10gb, 0, $MIG0" >>"$BIN/standin.gpus"
 	run -2 with nvidia-smi -L
 	[[ $output == *"more than 256 devices" ]]
 }
