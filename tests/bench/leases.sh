@@ -18,40 +18,30 @@
 # runs this). Needs jq, and root for USERS.
 set -euo pipefail
 
-: "${MPS_BUILD:=build}" "${STANDIN_DIR:=$MPS_BUILD/standin}"
+# shellcheck source=tests/bench/lib.bash
+. "$(dirname "$0")/lib.bash"
 : "${HOLDERS:=1000}" "${WAITERS:=5000}" "${LOAD_SECONDS:=10}" "${HEALTH_SECONDS:=30}" "${RATE:=2000}"
 : "${USERS:=$((EUID == 0 ? 8 : 0))}"
-readonly DEVICES=128 START_SECONDS=120
+readonly DEVICES=128
 # Of its descriptors the supervisor keeps so many, and takes a connection for each three of the rest.
 readonly DESCRIPTORS_KEPT=1024 DESCRIPTORS_PER_CONNECTION=3 OTHER_CONNECTIONS=16
 readonly UNASKED='health = { interval = 3600.0; idle_interval = 3600.0; };'
-supervisor='' on_first=() on_last=()
+START_SECONDS=120
+ON_LAST=()
 
 # As on a real node, where it is /run, leases have their directories in a tmpfs.
-choose_place() {
+begin_in_tmpfs() {
 	local place
 	for place in /run /dev/shm; do
 		[[ ! -w $place || $(stat -f -c %T "$place") != tmpfs ]] || break
 		place=/tmp
 	done
 	[[ $place != /tmp ]] || echo 'no tmpfs: the directories of leases are in /tmp'
-	work=$(mktemp -d "$place/mps-bench.XXXXXX")
+	begin "$place"
+	chmod 711 "$WORK" # the users come by here
 }
-
-clean_up() {
-	stop
-	rm -rf "$work"
-}
-choose_place
-trap clean_up EXIT
-set -E
-trap 'echo "leases.sh: line $LINENO: $BASH_COMMAND" >&2' ERR
 
 # ---------------------------------------------------------------- a supervisor
-
-uuid_of() {
-	printf 'GPU-be4c%04d-0000-4000-8000-000000000000' "$1"
-}
 
 # places N: configuration under which the devices have just so many places of one client.
 places() {
@@ -64,53 +54,12 @@ places() {
 	echo ');'
 }
 
-make_devices() {
-	local i
-	for ((i = 0; i < DEVICES; i++)); do
-		printf '%d, %s, 00000000:%02x:00.0, Bench GPU, Default, Disabled, Enabled, 81920\n' "$i" "$(uuid_of "$i")" $((i + 1))
-	done >"$work/bin/standin.gpus"
-}
-
-# start PLACES [LINE…]: over all devices, on the first core, with these lines in its configuration;
-# all are ready.
-start() {
+# start_with PLACES [LINE…]: over all devices, on the first core.
+start_with() {
 	local n=$1
-	shift
-	{
-		printf '%s\n' "runtime_directory = \"$work/run\";" "state_directory = \"$work/state\";" \
-			"mps_control = \"$work/bin/nvidia-cuda-mps-control\";" \
-			"nvidia_smi = \"$work/bin/nvidia-smi\";" 'prestart = false;' "$@"
-		((USERS == 0)) || echo 'multi_user = true;'
-		places "$n"
-	} >"$work/conf"
-	"${on_first[@]}" "$MPS_BUILD/mps-supervisord" -c "$work/conf" 2>"$work/log" &
-	supervisor=$!
-	await "$START_SECONDS" all_ready
-}
-
-stop() {
-	[[ -n $supervisor ]] || return 0
-	kill "$supervisor" 2>/dev/null || true
-	wait "$supervisor" 2>/dev/null || true
-	supervisor=''
-}
-
-await() {
-	local limit=$1 end
-	shift
-	end=$((SECONDS + limit + 1))
-	until "$@"; do
-		if ((SECONDS >= end)); then
-			echo "not within $limit s: $*" >&2
-			return 1
-		fi
-		sleep 0.1
-	done
-}
-
-all_ready() {
-	[[ $("$MPS_BUILD/mpsctl" status --json 2>/dev/null |
-		jq "(.instances | length) == $DEVICES and all(.instances[]; .state == \"ready\")") == true ]]
+	local -a lines=('prestart = false;' "${@:2}")
+	((USERS == 0)) || lines+=('multi_user = true;')
+	start "$DEVICES" "${lines[@]}" "$(places "$n")"
 }
 
 # ---------------------------------------------------------------- what the machine allows
@@ -124,8 +73,8 @@ choose_cores() {
 		echo 'one core only: the load is on the same as the supervisor'
 		return 0
 	fi
-	on_first=(taskset -c "$(head -n 1 <<<"$cores")")
-	on_last=(taskset -c "$(tail -n 1 <<<"$cores")")
+	LAUNCHER=(taskset -c "$(head -n 1 <<<"$cores")")
+	ON_LAST=(taskset -c "$(tail -n 1 <<<"$cores")")
 }
 
 raise_descriptors() {
@@ -148,49 +97,32 @@ raise_descriptors() {
 measure() {
 	local waiters=$1 seconds=$2
 	shift 2
-	"${on_last[@]}" "$MPS_BUILD/lease_load" -H "$HOLDERS" -W "$waiters" -s "$seconds" -u "$USERS" -p "$supervisor" \
-		"$work/run/socket" "$@"
+	"${ON_LAST[@]}" "$MPS_BUILD/lease_load" -H "$HOLDERS" -W "$waiters" -s "$seconds" -u "$USERS" -p "$SUPERVISOR" \
+		"$WORK/run/socket" "$@"
 }
 
 section_queue() {
-	start "$HOLDERS" "$UNASKED"
+	start_with "$HOLDERS" "$UNASKED"
 	echo "no room, $USERS users:"
 	measure "$WAITERS" "$LOAD_SECONDS" "release:$RATE" "close:$RATE" release:0 close:0
 	stop
 }
 
 section_room() {
-	start $((2 * HOLDERS)) "$UNASKED"
+	start_with $((2 * HOLDERS)) "$UNASKED"
 	echo "room for more, $USERS users:"
 	measure 0 "$LOAD_SECONDS" "release:$RATE" "close:$RATE" release:0 close:0
 	stop
 }
 
 section_health() {
-	start $((2 * HOLDERS))
+	start_with $((2 * HOLDERS))
 	echo "room for more, $USERS users, a question to each daemon every 10 s:"
 	measure 0 "$HEALTH_SECONDS" "close:$RATE"
 	stop
 }
 
-# ---------------------------------------------------------------- all
-
-chmod 711 "$work" # the users come by here
-mkdir "$work/bin"
-cp "$STANDIN_DIR"/{nvidia-smi,nvidia-cuda-mps-control,nvidia-cuda-mps-server} "$work/bin/"
-make_devices
-export MPS_SUPERVISOR_SOCKET=$work/run/socket
+begin_in_tmpfs
 choose_cores
 raise_descriptors
-if (($# == 0)); then
-	set -- queue room health
-fi
-for section; do
-	case $section in
-	queue | room | health) "section_$section" ;;
-	*)
-		echo "leases.sh: no section \"$section\": queue, room, health" >&2
-		exit 2
-		;;
-	esac
-done
+run_sections 'queue room health' "$@"

@@ -13,79 +13,10 @@
 # Environment: MPS_BUILD, STANDIN_DIR. Needs jq.
 set -euo pipefail
 
-: "${MPS_BUILD:=build}" "${STANDIN_DIR:=$MPS_BUILD/standin}"
+# shellcheck source=tests/bench/lib.bash
+. "$(dirname "$0")/lib.bash"
 : "${SERVER_KILLS:=50}" "${CONTROL_KILLS:=20}" "${TROUBLE_SECONDS:=60}" "${IDLE_SECONDS:=60}"
 readonly FLOOD_BYTES_PER_S=833333 # 50 MB/min
-work=$(mktemp -d /tmp/mps-bench.XXXXXX)
-supervisor='' started=()
-
-clean_up() {
-	local pid
-	for pid in "${started[@]}"; do
-		kill -KILL "$pid" 2>/dev/null || true
-	done
-	stop
-	rm -rf "$work"
-}
-trap clean_up EXIT
-set -E
-trap 'echo "supervision.sh: line $LINENO: $BASH_COMMAND" >&2' ERR
-
-# ---------------------------------------------------------------- a supervisor
-
-uuid_of() {
-	printf 'GPU-be4c%04d-0000-4000-8000-000000000000' "$1"
-}
-
-# start N [LINE…]: over N GPUs, with these lines in its configuration; all are ready.
-start() {
-	local n=$1 i
-	shift
-	for ((i = 0; i < n; i++)); do
-		printf '%d, %s, 00000000:%02d:00.0, Bench GPU, Default, Disabled, Enabled, 81920\n' \
-			"$i" "$(uuid_of "$i")" $((i + 1))
-	done >"$work/bin/standin.gpus"
-	printf '%s\n' "runtime_directory = \"$work/run\";" "state_directory = \"$work/state\";" \
-		"mps_control = \"$work/bin/nvidia-cuda-mps-control\";" \
-		"nvidia_smi = \"$work/bin/nvidia-smi\";" "$@" >"$work/conf"
-	"$MPS_BUILD/mps-supervisord" -c "$work/conf" 2>"$work/log" &
-	supervisor=$!
-	await 20 all_ready "$n"
-}
-
-stop() {
-	[[ -n $supervisor ]] || return 0
-	kill "$supervisor" 2>/dev/null || true
-	wait "$supervisor" 2>/dev/null || true
-	supervisor=''
-}
-
-# knobs LINE…
-knobs() {
-	printf '%s\n' "$@" >"$work/bin/knobs.new"
-	mv "$work/bin/knobs.new" "$work/bin/standin.knobs"
-}
-
-await() {
-	local limit=$1 end
-	shift
-	end=$((SECONDS + limit + 1))
-	until "$@"; do
-		if ((SECONDS >= end)); then
-			echo "not within $limit s: $*" >&2
-			return 1
-		fi
-		sleep 0.01
-	done
-}
-
-status() {
-	mpsctl status --json 2>/dev/null | jq -r "$@"
-}
-
-all_ready() {
-	[[ $(status "(.instances | length) == $1 and all(.instances[]; .state == \"ready\")") == true ]]
-}
 
 server_pid() {
 	status '.instances[0].servers[0].pid // empty'
@@ -109,7 +40,7 @@ statistics() {
 
 # Ticks of CPU time so far, the supervisor's own and of the children that it has waited for.
 cpu_ticks() {
-	sed 's/^.*) //' "/proc/$supervisor/stat" | awk -v children="$1" \
+	sed 's/^.*) //' "/proc/$SUPERVISOR/stat" | awk -v children="$1" \
 		'{ print $12 + $13 + (children ? $14 + $15 : 0) }'
 }
 
@@ -120,7 +51,7 @@ cpu_percent() {
 
 # status_field NAME: a number of /proc/PID/status
 status_field() {
-	awk -v name="$1:" '$1 == name { print $2 }' "/proc/$supervisor/status"
+	awk -v name="$1:" '$1 == name { print $2 }' "/proc/$SUPERVISOR/status"
 }
 
 # ---------------------------------------------------------------- sections
@@ -128,12 +59,12 @@ status_field() {
 # A holder on the first GPU that streams; its answers come on descriptor 9.
 stream_holder() {
 	local line
-	rm -f "$work/answers"
-	mkfifo "$work/answers"
-	printf '%s\0' '{"method":"io.mps-supervisor.AcquireLease","parameters":{},"more":true}' >"$work/call"
-	"$MPS_BUILD/rawsock" "$work/run/socket" 3600 <"$work/call" >"$work/answers" 2>/dev/null &
-	started+=($!)
-	exec 9<"$work/answers"
+	rm -f "$WORK/answers"
+	mkfifo "$WORK/answers"
+	printf '%s\0' '{"method":"io.mps-supervisor.AcquireLease","parameters":{},"more":true}' >"$WORK/call"
+	"$MPS_BUILD/rawsock" "$WORK/run/socket" 3600 <"$WORK/call" >"$WORK/answers" 2>/dev/null &
+	STARTED+=($!)
+	exec 9<"$WORK/answers"
 	IFS= read -r -u 9 line
 	[[ $line == *'"granted"'* ]]
 }
@@ -149,7 +80,7 @@ hear_interruption() {
 
 section_server() {
 	local i pid begin
-	: >"$work/times"
+	: >"$WORK/times"
 	start 1
 	stream_holder
 	for ((i = 0; i < SERVER_KILLS; i++)); do
@@ -158,11 +89,11 @@ section_server() {
 		begin=${EPOCHREALTIME/./}
 		kill -KILL "$pid"
 		hear_interruption
-		echo $((${EPOCHREALTIME/./} - begin)) >>"$work/times"
+		echo $((${EPOCHREALTIME/./} - begin)) >>"$WORK/times"
 	done
 	exec 9<&-
 	stop
-	statistics "kill -9 of a server until its holder is told" <"$work/times"
+	statistics "kill -9 of a server until its holder is told" <"$WORK/times"
 }
 
 with_lease() {
@@ -172,13 +103,13 @@ with_lease() {
 # The stand-in's control daemon alone: from its start until it answers.
 control_alone() {
 	local begin pid
-	rm -rf "$work/alone"
-	mkdir "$work/alone"
+	rm -rf "$WORK/alone"
+	mkdir "$WORK/alone"
 	begin=${EPOCHREALTIME/./}
-	CUDA_MPS_PIPE_DIRECTORY=$work/alone CUDA_MPS_LOG_DIRECTORY=$work/alone CUDA_VISIBLE_DEVICES=$(uuid_of 0) \
-		"$work/bin/nvidia-cuda-mps-control" -f >/dev/null 2>&1 &
+	CUDA_MPS_PIPE_DIRECTORY=$WORK/alone CUDA_MPS_LOG_DIRECTORY=$WORK/alone CUDA_VISIBLE_DEVICES=$(uuid_of 0) \
+		"$BIN/nvidia-cuda-mps-control" -f >/dev/null 2>&1 &
 	pid=$!
-	until [[ $(CUDA_MPS_PIPE_DIRECTORY=$work/alone "$work/bin/nvidia-cuda-mps-control" \
+	until [[ $(CUDA_MPS_PIPE_DIRECTORY=$WORK/alone "$BIN/nvidia-cuda-mps-control" \
 		<<<get_default_active_thread_percentage 2>/dev/null) == 100.0 ]]; do :; done
 	echo $((${EPOCHREALTIME/./} - begin))
 	kill -KILL "$pid"
@@ -187,25 +118,25 @@ control_alone() {
 
 section_control() {
 	local i pid begin generation
-	: >"$work/times"
-	: >"$work/alone.times"
+	: >"$WORK/times"
+	: >"$WORK/alone.times"
 	# Who was up for the window is started again at once: every death here is a first one.
 	start 1 'restart = { window = 1.0; };'
 	for ((i = 0; i < CONTROL_KILLS; i++)); do
-		control_alone >>"$work/alone.times"
+		control_alone >>"$WORK/alone.times"
 		with_lease cuda-client init
-		await 5 up_for 1100000
+		eventually 5 up_for 1100000
 		generation=$(status '.instances[0].generation')
 		pid=$(status '.instances[0].control_pid')
 		begin=${EPOCHREALTIME/./}
 		kill -KILL "$pid"
-		await 10 ready_since "$generation"
-		echo $(($(status '.instances[0].since_usec') - begin)) >>"$work/times"
+		eventually 10 ready_since "$generation"
+		echo $(($(status '.instances[0].since_usec') - begin)) >>"$WORK/times"
 	done
 	stop
-	statistics "kill -9 of a control daemon until ready" <"$work/times"
-	statistics "  of this the daemon's own start (measured alone, to its first answer)" <"$work/alone.times"
-	paste <(sort -n "$work/times") <(sort -n "$work/alone.times") | awk '{ a[NR] = $1; b[NR] = $2 }
+	statistics "kill -9 of a control daemon until ready" <"$WORK/times"
+	statistics "  of this the daemon's own start (measured alone, to its first answer)" <"$WORK/alone.times"
+	paste <(sort -n "$WORK/times") <(sort -n "$WORK/alone.times") | awk '{ a[NR] = $1; b[NR] = $2 }
 		END { m = int((NR + 1) / 2); printf "  difference of the medians: %.2f ms\n", (a[m] - b[m]) / 1000 }'
 }
 
@@ -221,21 +152,21 @@ in_state() {
 
 section_trouble() {
 	local i begin end ticks all from stopped generations alone
-	: >"$work/times"
+	: >"$WORK/times"
 	knobs
 	start 8 'health = { interval = 1.0; };' \
 		'restart = { backoff_min = 0.1; backoff_max = 0.5; limit = 32; window = 1.0; };'
 	# With a client it is not recycled.
-	mpsctl lease -q --gpu 0 -- cuda-client hold >"$work/held" </dev/null &
-	started+=($!)
-	await 10 test -s "$work/held"
+	mpsctl lease -q --gpu 0 -- cuda-client hold >"$WORK/held" </dev/null &
+	STARTED+=($!)
+	eventually 10 test -s "$WORK/held"
 	knobs "[$(uuid_of 1)]" exit_after_ms=300 "[$(uuid_of 2)]" "flood_bytes_per_s=$FLOOD_BYTES_PER_S"
 	# It sees the knob at its next start.
 	kill -KILL "$(status '.instances[1].control_pid')" "$(status '.instances[2].control_pid')"
-	await 10 in_state 2 ready
+	eventually 10 in_state 2 ready
 	stopped=$(status '.instances[0].control_pid')
 	kill -STOP "$stopped"
-	await 30 in_state 0 unresponsive
+	eventually 30 in_state 0 unresponsive
 	generations=$(status '[.instances[].generation] | tostring')
 	ticks=$(cpu_ticks '') from=${EPOCHREALTIME/./}
 	sleep 5
@@ -245,7 +176,7 @@ section_trouble() {
 	for ((i = 3; ${EPOCHREALTIME/./} < end; i = i == 7 ? 3 : i + 1)); do
 		begin=${EPOCHREALTIME/./}
 		mpsctl lease -q --gpu "$i" -- true
-		echo $((${EPOCHREALTIME/./} - begin)) >>"$work/times"
+		echo $((${EPOCHREALTIME/./} - begin)) >>"$WORK/times"
 	done
 	end=${EPOCHREALTIME/./}
 	echo "three of eight in trouble: CPU of the supervisor $(cpu_percent $(($(cpu_ticks '') - ticks)) $((end - from)))," \
@@ -253,18 +184,18 @@ section_trouble() {
 		"VmRSS $(status_field VmRSS) KiB"
 	echo "  states $(status '[.instances[].state] | join(" ")')"
 	echo "  generations $generations, then $(status '[.instances[].generation] | tostring');" \
-		"MPS wrote $(status .counters.log_lines) lines, logged $(wc -l <"$work/log")"
+		"MPS wrote $(status .counters.log_lines) lines, logged $(wc -l <"$WORK/log")"
 	kill -CONT "$stopped"
 	stop
 	knobs
-	statistics "  mpsctl lease --gpu X -- true on the other five" <"$work/times"
+	statistics "  mpsctl lease --gpu X -- true on the other five" <"$WORK/times"
 }
 
 section_idle() {
 	local commands switches from us ticks
 	start 8
 	# Past what the start itself needs.
-	await 5 up_for 2000000
+	eventually 5 up_for 2000000
 	commands=$(status .counters.control_commands) switches=$(status_field voluntary_ctxt_switches)
 	ticks=$(cpu_ticks '') from=${EPOCHREALTIME/./}
 	sleep "$IDLE_SECONDS"
@@ -279,21 +210,5 @@ section_idle() {
 	stop
 }
 
-# ---------------------------------------------------------------- all
-
-mkdir "$work/bin"
-cp "$STANDIN_DIR"/{nvidia-smi,nvidia-cuda-mps-control,nvidia-cuda-mps-server,cuda-client} "$work/bin/"
-cp "$MPS_BUILD/mpsctl" "$work/bin/"
-export PATH=$work/bin:$PATH MPS_SUPERVISOR_SOCKET=$work/run/socket
-if (($# == 0)); then
-	set -- server control trouble idle
-fi
-for section; do
-	case $section in
-	server | control | trouble | idle) "section_$section" ;;
-	*)
-		echo "supervision.sh: no section \"$section\": server, control, trouble, idle" >&2
-		exit 2
-		;;
-	esac
-done
+begin /tmp
+run_sections 'server control trouble idle' "$@"
