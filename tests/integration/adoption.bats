@@ -68,32 +68,12 @@ job_with_child() {
 	eventually 2 attached_is "$name" "[$CHILD]"
 }
 
-attached_is() {
-	[[ $(leases_json -c --arg name "$1" '.leases[] | select(.name == $name) | .attached') == "$2" ]]
-}
-
 state_of() {
 	leases_json --arg name "$1" '.leases[] | select(.name == $name) | .state'
 }
 
 state_of_is() {
 	[[ $(state_of "$1") == "$2" ]]
-}
-
-ended() {
-	leases_are --arg name "$1" 'all(.leases[]; .name != $name)'
-}
-
-# client_through NAME DIRECTORY WORD…: attaches through a lease's directory; PID is its pid.
-client_through() {
-	local name=$1 directory=$2
-	shift 2
-	background "$name" env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client "$@"
-	eventually 5 says "$WORK/$name.out" '^mps server='
-}
-
-works_through() {
-	[[ $(with env CUDA_MPS_PIPE_DIRECTORY="$1" CUDA_VISIBLE_DEVICES="$GPU0" timeout 5 cuda-client init) == "mps server="* ]]
 }
 
 # A lease of a connection, and its id.

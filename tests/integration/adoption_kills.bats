@@ -24,18 +24,6 @@ teardown() {
 	clean_up
 }
 
-kill_supervisor() {
-	kill -KILL "$SUPERVISOR"
-	wait "$SUPERVISOR" 2>/dev/null || true
-	SUPERVISOR=
-}
-
-# Up to MS milliseconds, without a process of its own.
-a_moment() {
-	local ms=$((RANDOM % $1 + 1))
-	read -rt "$(printf '0.%03d' "$ms")" <> <(:) || true
-}
-
 instances() {
 	status_json -c '[.instances[] | [.name, .kind, .control_pid, .generation, .restarts, .multi_user, .leases,
 		.clients_reserved, .threads_reserved_percent, .memory_reserved_bytes, (.servers | map([.pid, .uid, .state]) | sort),
@@ -264,10 +252,6 @@ starts_clean() {
 	n_leases 1
 	run -0 ctl lease --gpu 0 -q -- cuda-client init
 	ctl release "$(leases_json '.leases[0].id')"
-}
-
-ended() {
-	leases_are --arg name "$1" 'all(.leases[]; .name != $name)'
 }
 
 tear() {

@@ -15,9 +15,6 @@ load lib
 
 setup() {
 	prepare 2
-	REAL=
-	PROBE='cuda-client init'
-	ANSWER='^mps server='
 	quick
 }
 
@@ -73,19 +70,6 @@ told() {
 	[[ $(answers "$1" -c '[.[].parameters | select(.what == "interrupted") | .event.generation]') == "$2" ]]
 }
 
-# Through a lease's directory the daemon of GPU 0 is there.
-works_through() {
-	[[ $(with env CUDA_MPS_PIPE_DIRECTORY="$1" CUDA_VISIBLE_DEVICES="$GPU0" timeout 5 sh -c "$PROBE" 2>/dev/null) =~ $ANSWER ]]
-}
-
-# client_through NAME DIRECTORY WORD…
-client_through() {
-	local name=$1 directory=$2
-	shift 2
-	background "$name" env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client "$@"
-	eventually 5 says "$WORK/$name.out" '^(mps server=|connected$)'
-}
-
 # refused_on_0 REGEX: who does not wait is refused at once and told why; nothing is granted.
 refused_on_0() {
 	local start
@@ -127,9 +111,4 @@ ends_within() {
 	((took < $1 * 1000))
 	kill_started
 	nothing_left
-}
-
-# later_than USEC SECONDS: so long after.
-later_than() {
-	((${EPOCHREALTIME/./} > $1 + $2 * 1000000))
 }

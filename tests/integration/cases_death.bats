@@ -39,7 +39,7 @@ fails_and_recovers() {
 	gone "$control"
 	starts=$(counter server_starts) lines=$(grep -c "$GPU0" "$LOG")
 	((starts < 40 && lines < 600))
-	eventually 3 later_than "$(status_json '.instances[0].since_usec')" 1
+	eventually 3 past "$(status_json '.instances[0].since_usec')" 1000000
 	[[ $(counter server_starts) == "$starts" && $(grep -c "$GPU0" "$LOG") == "$lines" ]]
 	other_grants
 	other_untouched

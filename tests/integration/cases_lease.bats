@@ -67,7 +67,7 @@ age_ms() {
 	quick attach_grace=0.5
 	start_supervisor
 	hold_attached first --gpu 0
-	eventually 5 later_than "$(leases_json '.leases[0].granted_usec')" 1
+	eventually 5 past "$(leases_json '.leases[0].granted_usec')" 1000000
 	lease_says first null
 }
 
@@ -75,7 +75,7 @@ age_ms() {
 	quick attach_grace=0.0
 	start_supervisor
 	hold first --gpu 0
-	eventually 5 later_than "$(leases_json '.leases[0].granted_usec')" 1
+	eventually 5 past "$(leases_json '.leases[0].granted_usec')" 1000000
 	lease_says first null
 }
 
@@ -305,7 +305,7 @@ disagreement() {
 		AS=1000 hold second --gpu 1
 	fi
 	second=$PID
-	eventually 5 later_than "$(leases_json '.leases[] | select(.name == "first") | .granted_usec')" 1
+	eventually 5 past "$(leases_json '.leases[] | select(.name == "first") | .granted_usec')" 1000000
 	line=$(line_of leases first)
 	echo "$line"
 	[[ $line =~ (^|\ )${STARTED[0]}\ +[1-9][0-9]*\ ?s ]]

@@ -44,10 +44,6 @@ contained() {
 	background "$name" unshare --mount sh "$WORK/contain" "$@"
 }
 
-attached_is() {
-	[[ $(leases_json -c --arg name "$1" '.leases[] | select(.name == $name) | .attached') == "$2" ]]
-}
-
 @test "the directory is mounted elsewhere: the client counts to its lease" {
 	start_supervisor
 	hold first --gpu 0

@@ -35,10 +35,6 @@ job_with_child() {
 	eventually 2 attached_is "$name" "[$CHILD]"
 }
 
-attached_is() {
-	[[ $(leases_json -c --arg name "$1" '.leases[] | select(.name == $name) | .attached') == "$2" ]]
-}
-
 # draining NAME REGEX
 draining() {
 	[[ $(leases_json --arg name "$1" '.leases[] | select(.name == $name) | .state + " " + .reason') =~ ^draining\ .*$2 ]]
@@ -46,10 +42,7 @@ draining() {
 
 # with_environment_of NAME COMMAND…: of a lease, as its job has it.
 with_environment_of() {
-	local directory
-	directory=$(directory_of "$1")
-	shift
-	with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" "$@"
+	through "$(directory_of "$1")" "${@:2}"
 }
 
 # Draining in earnest: the place is kept, nobody new gets in, who asks is told.
@@ -64,7 +57,7 @@ keeps_its_place() {
 	[[ -z $output && $stderr == *"full: 1/1"* ]]
 	run ! gone "$CHILD"
 	# What is started now with the old environment.
-	run -0 with env CUDA_MPS_PIPE_DIRECTORY="$OLD" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	run -0 through "$OLD" cuda-client init
 	[[ $output == no-mps ]]
 }
 
@@ -182,7 +175,7 @@ ended_once() {
 	eventually 5 no_leases
 	run -0 ctl lease --wait 5 -- timeout 15 cuda-client init
 	[[ $output == "mps server="* ]]
-	run -0 with env CUDA_MPS_PIPE_DIRECTORY="$OLD" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	run -0 through "$OLD" cuda-client init
 	[[ $output == no-mps ]]
 	kill -KILL "$CHILD"
 }
@@ -312,12 +305,7 @@ only_the_client_is_ended() {
 	eventually 1 draining first "$CHILD"
 	eventually 5 no_leases
 	hold second
-	eventually 5 later "$(leases_json '.leases[0].granted_usec')" 2000000
+	eventually 5 past "$(leases_json '.leases[0].granted_usec')" 2000000
 	run ! log_says 'SIGTERM|SIGKILL'
 	granted second
-}
-
-# later USEC MORE
-later() {
-	((${EPOCHREALTIME/./} > $1 + $2))
 }

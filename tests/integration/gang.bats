@@ -77,10 +77,10 @@ line_in_log() {
 	[[ $(find "$RUN/instance" -mindepth 1 -maxdepth 1 | wc -l) == 5 ]]
 	# Both are served through it, and no other.
 	for gpu in "$GPU1" "$GPU2"; do
-		run -0 with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$gpu" cuda-client init
+		DEVICE=$gpu run -0 through "$directory" cuda-client init
 		[[ $output == "mps server="*" device=$gpu" ]]
 	done
-	run -10 with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	run -10 through "$directory" cuda-client init
 	[[ $output == "error 100" ]]
 	# And nothing of it afterwards.
 	kill -TERM "$job"

@@ -194,11 +194,6 @@ crowded_for_seconds() {
 	status_is '.instances | all(.state == "ready" and .generation == 1 and .deaths == [] and .leases == 0 and .waiting == 0)'
 }
 
-# past USEC MORE
-past() {
-	((${EPOCHREALTIME/./} > $1 + $2))
-}
-
 @test "gangs and single leases in a crowd for seconds: no device is ever in both" {
 	knobs server_start_ms=20
 	SEED_OF=${SEED:-100}
@@ -387,7 +382,7 @@ gang_is_among() {
 	[[ $(gang_status g1 .control_pid) != "$old" ]]
 	# Its next process is on the new one, with the same devices.
 	for gpu in "$GPU0" "$GPU1"; do
-		run -0 with env CUDA_MPS_PIPE_DIRECTORY="$(directory_of g1)" CUDA_VISIBLE_DEVICES="$gpu" cuda-client init
+		DEVICE=$gpu run -0 through "$(directory_of g1)" cuda-client init
 		[[ $output == "mps server="*" device=$gpu" ]]
 	done
 	run -1 ctl lease --gpu 0 --no-wait

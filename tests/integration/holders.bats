@@ -34,10 +34,6 @@ warm_up() {
 	BEFORE=$(descriptors) RSS=$(rss)
 }
 
-rss() {
-	awk '/^VmRSS:/ { print $2 }' "/proc/$SUPERVISOR/status"
-}
-
 # One of the ways to hold a lease, in the background.
 any_holder() {
 	case $((RANDOM % 5)) in
@@ -47,12 +43,6 @@ any_holder() {
 	3) background h sh -c "exec rawsock '$SOCKET' 600 <'$WORK/stream'" ;;
 	4) background h mpsctl lease --on-loss terminate -t 10 -- sleep 600 ;;
 	esac
-}
-
-# Up to MS milliseconds, without a process of its own.
-a_moment() {
-	local ms=$((RANDOM % $1 + 1))
-	read -rt "$(printf '0.%03d' "$ms")" <> <(:) || true
 }
 
 all_gone() {

@@ -183,13 +183,13 @@ refused() {
 	[[ $(stat -c '%a %u' "$directory") == "700 $EUID" ]]
 	[[ $(ls -A "$directory") == control && -S $directory/control ]]
 	[[ $directory/control -ef $(find "$RUN/instance" -name control) ]]
-	run -0 with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	run -0 through "$directory" cuda-client init
 	[[ $output == "mps server="* ]]
 	kill -KILL "$PID"
 	eventually 2 test ! -e "$directory"
 	no_leases
 	# What starts later with the old environment reaches nothing.
-	run -0 with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	run -0 through "$directory" cuda-client init
 	[[ $output == no-mps ]]
 }
 
@@ -202,16 +202,16 @@ refused() {
 	[[ $(stat -c '%a %u' "$RUN" "$RUN/state") == $'755 0\n700 0' ]]
 	[[ $(stat -c '%a' "$SOCKET") == 666 ]]
 	instance=$(find "$RUN/instance" -mindepth 1 -maxdepth 1)
-	AS=1000 run -0 with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	AS=1000 run -0 through "$directory" cuda-client init
 	[[ $output == "mps server="* ]]
 	for path in "$directory" "$instance"; do
-		AS=1001 run -0 with env CUDA_MPS_PIPE_DIRECTORY="$path" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+		AS=1001 run -0 through "$path" cuda-client init
 		[[ $output == no-mps ]]
 	done
 	AS=1001 run -2 with ls "$directory"
 	kill -KILL "$PID"
 	eventually 2 no_leases
-	AS=1000 run -0 with env CUDA_MPS_PIPE_DIRECTORY="$instance" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	AS=1000 run -0 through "$instance" cuda-client init
 	[[ $output == no-mps ]]
 }
 
@@ -335,7 +335,7 @@ shell_lease() {
 	[[ $(jq .uid <<<"$output") == 1000 ]]
 	directory=$(jq -r .pipe_directory <<<"$output")
 	[[ $(stat -c %u "$directory") == 1000 ]]
-	AS=1000 run -0 with env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client init
+	AS=1000 run -0 through "$directory" cuda-client init
 	[[ $output == "mps server="* ]]
 	AS=1000 ctl release "$(leases_json '.leases[0].id')"
 	no_leases

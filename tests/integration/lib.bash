@@ -44,6 +44,7 @@ prepare() {
 	ENVIRONMENT=(env -i PATH="$BIN:/usr/sbin:/usr/bin:/sbin:/bin" MPS_SUPERVISOR_SOCKET="$SOCKET")
 	STARTED=() EXTRA=()
 	SUPERVISOR=
+	REAL='' PROBE='cuda-client init' ANSWER='^mps server='
 	gpus "${1:-1}"
 	configure
 }
@@ -235,6 +236,28 @@ generation_is() {
 	[[ $(generation "${2:-0}") == "$1" ]]
 }
 
+# restarted_after GENERATION
+restarted_after() {
+	[[ $(generation) -gt $1 ]] && all_ready
+}
+
+# kill_control MAX_MS: kill -9; the next one is ready in time.
+kill_control() {
+	local old start ready
+	old=$(generation)
+	start=${EPOCHREALTIME/./}
+	kill -KILL "$(control_pid)"
+	eventually 10 restarted_after "$old"
+	ready=$(status_json '.instances[0].since_usec')
+	echo "# ready again $(((ready - start) / 1000)) ms after kill -9 of the control daemon" >&3
+	((ready - start < $1 * 1000))
+}
+
+# The supervisor's memory, in KiB.
+rss() {
+	awk '/^VmRSS:/ { print $2 }' "/proc/$SUPERVISOR/status"
+}
+
 # Under AddressSanitizer memory that was freed is kept for a while, and says nothing of leaks; but
 # then LeakSanitizer does.
 memory_is_real() {
@@ -276,8 +299,7 @@ lease_directories() {
 # As a crash would end it: what it had goes on.
 kill_supervisor() {
 	kill -KILL "$SUPERVISOR"
-	eventually 2 gone "$SUPERVISOR"
-	wait "$SUPERVISOR" || true
+	wait "$SUPERVISOR" 2>/dev/null || true
 	SUPERVISOR=
 }
 
@@ -358,12 +380,40 @@ queued() {
 	[[ $(leases_json --arg name "$1" '.leases[] | select(.name == $name) | .state' 2>/dev/null) == queued ]]
 }
 
+# No lease and no request has that name any more.
+ended() {
+	leases_are --arg name "$1" 'all(.leases[]; .name != $name)'
+}
+
+# attached_is NAME '[PID,…]': the clients of that lease.
+attached_is() {
+	[[ $(leases_json -c --arg name "$1" '.leases[] | select(.name == $name) | .attached') == "$2" ]]
+}
+
 # hold_attached NAME [OPTION…]: its job is an MPS client.
 hold_attached() {
 	local name=$1
 	shift
 	background "$name" mpsctl lease --name "$name" "$@" -- cuda-client hold 600
 	eventually 10 says "$WORK/$name.out" '^mps server='
+}
+
+# through DIRECTORY COMMAND…: with a lease's directory, on DEVICE (GPU0).
+through() {
+	with env CUDA_MPS_PIPE_DIRECTORY="$1" CUDA_VISIBLE_DEVICES="${DEVICE:-$GPU0}" "${@:2}"
+}
+
+# Through that directory the daemon of GPU 0 is there.
+works_through() {
+	[[ $(through "$1" timeout 5 sh -c "$PROBE" 2>/dev/null) =~ $ANSWER ]]
+}
+
+# client_through NAME DIRECTORY WORD…: attaches on GPU 0; PID is its pid.
+client_through() {
+	local name=$1 directory=$2
+	shift 2
+	background "$name" env CUDA_MPS_PIPE_DIRECTORY="$directory" CUDA_VISIBLE_DEVICES="$GPU0" cuda-client "$@"
+	eventually 5 says "$WORK/$name.out" '^(mps server=|connected$)'
 }
 
 # ---------------------------------------------------------------- the protocol

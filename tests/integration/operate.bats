@@ -67,10 +67,6 @@ only_gpu_1() {
 	ctl lease --gpu 1 --no-wait -q -- cuda-client init >/dev/null
 }
 
-works_through() {
-	[[ $(with env CUDA_MPS_PIPE_DIRECTORY="$1" CUDA_VISIBLE_DEVICES="$GPU0" timeout 5 cuda-client init) == "mps server="* ]]
-}
-
 drained() {
 	said "$1" '.[-1] | (.continues | not) and .parameters.instance.state == "stopped" and .parameters.instance.held'
 }

@@ -26,6 +26,17 @@ now_ms() {
 	echo $((${EPOCHREALTIME/./} / 1000))
 }
 
+# past USEC MORE_USEC: so long after.
+past() {
+	((${EPOCHREALTIME/./} > $1 + $2))
+}
+
+# Up to MS milliseconds, without a process of its own.
+a_moment() {
+	local ms=$((RANDOM % $1 + 1))
+	read -rt "$(printf '0.%03d' "$ms")" <> <(:) || true
+}
+
 # No such process any more, or only its zombie.
 gone() {
 	local line

@@ -27,22 +27,6 @@ configure_real() {
 	configure 'prestart = false;'
 }
 
-restarted_after() {
-	[[ $(generation) -gt $1 ]] && all_ready
-}
-
-# kill_control MAX_MS
-kill_control() {
-	local old start ready
-	old=$(generation)
-	start=${EPOCHREALTIME/./}
-	kill -KILL "$(control_pid)"
-	eventually 10 restarted_after "$old"
-	ready=$(status_json '.instances[0].since_usec')
-	echo "# ready again $(((ready - start) / 1000)) ms after kill -9 of the real control daemon" >&3
-	((ready - start < $1 * 1000))
-}
-
 @test "the real daemon answers inside a lease, for root and for another user" {
 	start_supervisor
 	run -0 ctl lease -- sh -c "$DEFAULT"

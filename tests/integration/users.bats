@@ -305,11 +305,6 @@ ended_after() {
 	((took >= 500))
 }
 
-# past USEC MORE
-past() {
-	((${EPOCHREALTIME/./} > $1 + $2))
-}
-
 @test "idle_server_stop: 0 keeps the server" {
 	quick idle_server_stop=0.0
 	start_supervisor
