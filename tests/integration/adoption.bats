@@ -9,7 +9,7 @@
 # shellcheck disable=SC2016 # for another shell, or jq
 # shellcheck disable=SC2030,SC2031 # each test is a subshell of its own, and meant to be
 
-load gangs
+load adoption
 
 setup() {
 	prepare 2
@@ -19,80 +19,6 @@ setup() {
 teardown() {
 	clean_up
 	[[ -z ${CHILD:-} ]] || eventually 5 gone "$CHILD"
-}
-
-# short [RECLAIM [LINE…]]: short times; RECLAIM is timeouts.reclaim.
-short() {
-	configure "timeouts = { start = 1.0; query = 0.3; stop = 2.0; reclaim = ${1:-30.0}; };" \
-		'health = { interval = 0.2; idle_interval = 0.2; misses = 2; wedge_grace = 60.0; };' \
-		'restart = { backoff_min = 0.05; };' "${@:2}"
-}
-
-restart_supervisor() {
-	kill_supervisor
-	start_supervisor
-}
-
-kill_and_wait() {
-	kill -KILL "$1"
-	eventually 5 gone "$1"
-}
-
-# All that must be the same of instances and leases afterwards.
-instances() {
-	status_json -c '[.instances[] | [.name, .kind, .control_pid, .generation, .restarts, .multi_user, .leases,
-		.clients_reserved, .threads_reserved_percent, .memory_reserved_bytes, (.servers | map([.pid, .uid, .state]) | sort),
-		(.clients | sort)]]'
-}
-
-leases() {
-	leases_json -c '[.leases[] | .attached |= sort] | sort_by(.id)'
-}
-
-# same_as COMMAND WHAT: it says the same.
-same_as() {
-	[[ $("$1") == "$2" ]] && return
-	diff <(jq . <<<"$2") <("$1" | jq .) >&2
-	return 1
-}
-
-# job_with_child NAME [OPTION…]: PID is the job's, CHILD that of its client.
-job_with_child() {
-	local name=$1
-	shift
-	background "$name" mpsctl lease --name "$name" "$@" -- \
-		sh -c 'cuda-client hold 600 & echo child $!; exec sleep 600'
-	eventually 10 says "$WORK/$name.out" '^mps server='
-	CHILD=$(sed -n 's/^child //p' "$WORK/$name.out")
-	STARTED+=("$CHILD")
-	eventually 2 attached_is "$name" "[$CHILD]"
-}
-
-state_of() {
-	leases_json --arg name "$1" '.leases[] | select(.name == $name) | .state'
-}
-
-state_of_is() {
-	[[ $(state_of "$1") == "$2" ]]
-}
-
-# A lease of a connection, and its id.
-connection_lease() {
-	stream_lease "$1" "{\"name\":\"$1\",\"devices\":[\"$GPU0\"]}"
-	eventually 5 said "$1" '.[-1].parameters.what == "granted"'
-}
-
-# reclaim NAME ID: as stream NAME.
-reclaim() {
-	stream "$1" ReclaimLease "{\"id\":\"$2\"}"
-	eventually 5 said "$1" '.[0].parameters.what == "granted"'
-}
-
-# heard NAME WHAT…: these answers and no others.
-heard() {
-	local name=$1
-	shift
-	[[ $(answers "$name" '[.[].parameters.what] | join(" ")') == "$*" ]]
 }
 
 # refused ERROR ID: reclaiming it.
@@ -176,9 +102,9 @@ refused() {
 @test "a lease of a connection waits for its holder: reclaimed it goes on, else it ends in time" {
 	short 1.0
 	start_supervisor
-	connection_lease mine
-	connection_lease lost
-	connection_lease busy
+	holder mine
+	holder lost
+	holder busy
 	mine=$(lease_id mine) busy=$(directory_of busy)
 	client_through client "$busy" hold 600
 	client=$PID
@@ -207,7 +133,7 @@ refused() {
 
 @test "ReclaimLease: one's own, and a granted one" {
 	start_supervisor
-	connection_lease mine
+	holder mine
 	ctl lease --detach --name detached --gpu 0
 	job_with_child draining --gpu 0
 	kill_and_wait "$PID"
@@ -245,15 +171,6 @@ refused() {
 
 losses() {
 	status_json -c '[.instances[] | [.name, .generation, .restarts, .deaths, .suspects]]'
-}
-
-# in_state_files JQ: changes what was kept of instances, as something else may have left it.
-in_state_files() {
-	local file
-	for file in "$RUN"/state/*.instance; do
-		jq -c "$1" "$file" >"$WORK/changed"
-		cat "$WORK/changed" >"$file"
-	done
 }
 
 # Two losses of GPU 0: a fault that hit one lease of two, and its server.
@@ -395,7 +312,7 @@ lost_answer() {
 @test "the control daemon died meanwhile: a new pair, the leases go on, holders are told once" {
 	start_supervisor
 	hold first --gpu 0
-	connection_lease second
+	holder second
 	ctl lease --detach --name third --gpu 0
 	hold other --gpu 1
 	id=$(lease_id second)
@@ -431,7 +348,7 @@ lost_answer() {
 	start_supervisor
 	background first mpsctl lease --gpu 0 --name first -- cuda-client stubborn hold 600
 	eventually 10 says "$WORK/first.out" '^mps server='
-	connection_lease second
+	holder second
 	id=$(lease_id second)
 	control=$(control_pid) server=$(server_pid)
 	kill_supervisor
@@ -636,7 +553,7 @@ asked_twice() {
 	start_supervisor
 	background victim mpsctl lease --gpu 0 --name victim -- cuda-client stubborn fault 1
 	victim=$PID
-	connection_lease bystander
+	holder bystander
 	id=$(lease_id bystander)
 	eventually 10 state_is faulted
 	eventually 2 n_lines 1 "$WORK/victim.err" 'interrupted.*GPU fault'

@@ -11,7 +11,7 @@
 # shellcheck disable=SC2016 # for another shell, or jq
 # shellcheck disable=SC2030,SC2031 # each test is a subshell of its own, and meant to be
 
-load gangs
+load adoption
 
 setup() {
 	prepare 4
@@ -22,23 +22,6 @@ setup() {
 
 teardown() {
 	clean_up
-}
-
-instances() {
-	status_json -c '[.instances[] | [.name, .kind, .control_pid, .generation, .restarts, .multi_user, .leases,
-		.clients_reserved, .threads_reserved_percent, .memory_reserved_bytes, (.servers | map([.pid, .uid, .state]) | sort),
-		(.clients | sort)]]'
-}
-
-leases() {
-	leases_json -c '[.leases[] | .attached |= sort] | sort_by(.id)'
-}
-
-# same_as COMMAND WHAT: it says the same.
-same_as() {
-	[[ $("$1") == "$2" ]] && return
-	diff <(jq . <<<"$2") <("$1" | jq .) >&2
-	return 1
 }
 
 # 20 jobs: most have a keeper, some not; on one device and on two; some leases live with nobody, some

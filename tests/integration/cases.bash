@@ -59,12 +59,6 @@ other_grants() {
 	(($(now_ms) - start < 1000))
 }
 
-# holder NAME: a lease on GPU 0 of a connection, which keeps every answer.
-holder() {
-	stream_lease "$1" "{\"name\":\"$1\",\"devices\":[\"$GPU0\"]}"
-	eventually 10 answered "$1" '.[-1].parameters.what == "granted"'
-}
-
 # told NAME GENERATIONS: it was told of these losses, each once.
 told() {
 	[[ $(answers "$1" -c '[.[].parameters | select(.what == "interrupted") | .event.generation]') == "$2" ]]

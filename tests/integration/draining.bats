@@ -21,9 +21,9 @@ teardown() {
 	[[ -z ${CHILD:-} ]] || eventually 5 gone "$CHILD"
 }
 
-# job_with_child NAME CLIENT [OPTION…]: a job that has an MPS client and one other child. PID is the
+# job_with_two NAME CLIENT [OPTION…]: a job that has an MPS client and one other child. PID is the
 # job's, CHILD the client's and OTHER the other one's.
-job_with_child() {
+job_with_two() {
 	local name=$1 client=$2
 	shift 2
 	background "$name" mpsctl lease --name "$name" "$@" -- \
@@ -66,7 +66,7 @@ keeps_its_place() {
 @test "the holder ends, its child is a client: draining, the place is kept until the child has gone" {
 	start_supervisor
 	background monitor mpsctl monitor --json
-	job_with_child first 'hold 600'
+	job_with_two first 'hold 600'
 	ctl leases --json | jq '.leases[0]' | conforms Lease
 	OLD=$(directory_of first)
 	id=$(lease_id first)
@@ -140,7 +140,7 @@ ended_once() {
 	need_root
 	quick
 	start_supervisor
-	AS=1000 job_with_child first 'hold 600'
+	AS=1000 job_with_two first 'hold 600'
 	kill -KILL "$PID"
 	eventually 2 draining first "$CHILD"
 	AS=1001 background second mpsctl lease --name second -- timeout 15 cuda-client init
@@ -154,7 +154,7 @@ ended_once() {
 
 @test "the server dies while a lease drains: its client is none any more, the lease ends" {
 	start_supervisor
-	job_with_child first stubborn
+	job_with_two first stubborn
 	kill -KILL "$PID"
 	eventually 2 draining first "$CHILD"
 	kill -KILL "$(server_pid)"
@@ -167,7 +167,7 @@ ended_once() {
 
 @test "the control daemon dies while a lease drains: the lease ends, the next one is on the new daemon" {
 	start_supervisor
-	job_with_child first stubborn
+	job_with_two first stubborn
 	OLD=$(directory_of first)
 	kill -KILL "$PID"
 	eventually 2 draining first "$CHILD"
@@ -182,7 +182,7 @@ ended_once() {
 
 @test "the supervisor stops while a lease drains: in order" {
 	start_supervisor
-	job_with_child first 'hold 600'
+	job_with_two first 'hold 600'
 	kill -KILL "$PID" "$OTHER"
 	eventually 2 draining first "$CHILD"
 	stop_supervisor
@@ -248,7 +248,7 @@ only_the_client_is_ended() {
 	local bystander start
 	background bystander sleep 600
 	bystander=$PID
-	job_with_child first "$1"
+	job_with_two first "$1"
 	start=$(now_ms)
 	kill -KILL "${STARTED[1]}"
 	eventually 15 gone "$CHILD"
@@ -300,7 +300,7 @@ only_the_client_is_ended() {
 	quick max_clients=1 straggler_grace=2.0
 	start_supervisor
 	# The child lets go of the GPU by itself.
-	job_with_child first 'hold 1.0'
+	job_with_two first 'hold 1.0'
 	kill -KILL "$PID"
 	eventually 1 draining first "$CHILD"
 	eventually 5 no_leases

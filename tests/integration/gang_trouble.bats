@@ -506,19 +506,15 @@ waits_because() {
 
 @test "a client of the gang is left behind: it keeps both devices until it has gone" {
 	start_supervisor
-	background g mpsctl lease --name g --gpus 2 --gpu 0 --gpu 1 -- \
-		sh -c 'cuda-client hold 600 & echo child $!; exec sleep 600'
+	job_with_child g --gpus 2 --gpu 0 --gpu 1
 	g=$PID
-	eventually 10 says "$WORK/g.out" '^mps server='
-	child=$(sed -n 's/^child //p' "$WORK/g.out")
-	STARTED+=("$child")
-	eventually 2 gang_has_clients 1
+	gang_has_clients 1
 	kill -KILL "$g"
 	eventually 2 n_leases 1 draining
 	run -1 ctl lease --gpu 0 --no-wait
 	run -1 ctl lease --gpu 1 --no-wait
 	run -0 ctl lease --gpu 2 --no-wait -- true
-	kill -KILL "$child"
+	kill -KILL "$CHILD"
 	devices_are_back
 }
 

@@ -416,6 +416,18 @@ client_through() {
 	eventually 5 says "$WORK/$name.out" '^(mps server=|connected$)'
 }
 
+# job_with_child NAME [OPTION…]: PID is the job's, CHILD that of its client.
+job_with_child() {
+	local name=$1
+	shift
+	background "$name" mpsctl lease --name "$name" "$@" -- \
+		sh -c 'cuda-client hold 600 & echo child $!; exec sleep 600'
+	eventually 10 says "$WORK/$name.out" '^mps server='
+	CHILD=$(sed -n 's/^child //p' "$WORK/$name.out")
+	STARTED+=("$CHILD")
+	eventually 2 attached_is "$name" "[$CHILD]"
+}
+
 # ---------------------------------------------------------------- the protocol
 
 # message METHOD [PARAMETERS [MORE]]: MORE is what else belongs in the call.
@@ -441,6 +453,12 @@ stream() {
 # A lease bound to a connection that NAME holds.
 stream_lease() {
 	stream "$1" AcquireLease "${2:-{\}}"
+}
+
+# holder NAME: a lease on GPU 0 of a connection, which keeps every answer.
+holder() {
+	stream_lease "$1" "{\"name\":\"$1\",\"devices\":[\"$GPU0\"]}"
+	eventually 10 answered "$1" '.[-1].parameters.what == "granted"'
 }
 
 # answers NAME FILTER…: over all answers so far as an array.
