@@ -8,6 +8,16 @@
 
 load gangs
 
+setup() {
+	prepare 2
+	short
+}
+
+teardown() {
+	clean_up
+	[[ -z ${CHILD:-} ]] || eventually 5 gone "$CHILD"
+}
+
 # short [RECLAIM [LINE…]]: short times; RECLAIM is timeouts.reclaim.
 short() {
 	configure "timeouts = { start = 1.0; query = 0.3; stop = 2.0; reclaim = ${1:-30.0}; };" \

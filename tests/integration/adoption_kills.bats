@@ -20,10 +20,6 @@ setup() {
 	RANDOM=${SEED:-4711}
 }
 
-teardown() {
-	clean_up
-}
-
 # 20 jobs: most have a keeper, some not; on one device and on two; some leases live with nobody, some
 # with a connection that was lost.
 start_jobs() {
