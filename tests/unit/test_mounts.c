@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 
 #include "mounts.h"
 #include "procinfo.h"
 #include "unit_directory.h"
+#include "unit_mounts.h"
 
 /* A line as the kernel writes it; the device is 0:MINOR. */
 #define M(id, parent, minor, root, point) \
@@ -261,18 +260,7 @@ static void mount_and_locate(void)
 
 START_TEST(agrees_with_what_it_mounts)
 {
-	pid_t child = fork();
-	int status;
-
-	ck_assert_int_ge(child, 0);
-	if (child == 0) {
-		if (unshare(CLONE_NEWNS) < 0 || mount("", "/", "", MS_REC | MS_PRIVATE, NULL) < 0)
-			_exit(EXIT_SUCCESS); /* not allowed here */
-		mount_and_locate();
-		_exit(EXIT_SUCCESS);
-	}
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	unit_with_own_mounts(mount_and_locate);
 }
 END_TEST
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include <sched.h>
-#include <sys/mount.h>
 #include <sys/wait.h>
 
 #include "procinfo.h"
+#include "unit_mounts.h"
 #include "unit_spawn.h"
 
 /* Past the largest pid that Linux gives. */
@@ -150,18 +149,7 @@ static void mount_too_much(void)
 
 START_TEST(bounds_mounts)
 {
-	pid_t child = fork();
-	int status;
-
-	ck_assert_int_ge(child, 0);
-	if (child == 0) {
-		if (unshare(CLONE_NEWNS) < 0 || mount("", "/", "", MS_REC | MS_PRIVATE, NULL) < 0)
-			_exit(EXIT_SUCCESS); /* not allowed here */
-		mount_too_much();
-		_exit(EXIT_SUCCESS);
-	}
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	unit_with_own_mounts(mount_too_much);
 }
 END_TEST
 
