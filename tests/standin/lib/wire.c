@@ -91,25 +91,33 @@ int wire_receive_hello(int fd)
 	return n == sizeof(hello) && memcmp(hello, WIRE_HELLO, sizeof(hello)) == 0 ? 0 : -EPROTO;
 }
 
-static bool wire_send_credentials(int fd)
+/* A message with something of the socket's own beside it. */
+static bool wire_send_with(int fd, const void *data, size_t size, int type, const void *beside,
+			   size_t beside_size)
 {
-	struct ucred own = {.pid = getpid(), .uid = geteuid(), .gid = getegid()};
-	char text[] = WIRE_CREDENTIALS;
-	struct iovec part = {.iov_base = text, .iov_len = sizeof(text)};
+	struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
 	union wire_control control = {0};
 	struct msghdr message = {
 		.msg_iov = &part,
 		.msg_iovlen = 1,
 		.msg_control = &control,
-		.msg_controllen = CMSG_SPACE(sizeof(own)),
+		.msg_controllen = CMSG_SPACE(beside_size),
 	};
 	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 
 	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_CREDENTIALS;
-	header->cmsg_len = CMSG_LEN(sizeof(own));
-	memcpy(CMSG_DATA(header), &own, sizeof(own));
-	return sendmsg(fd, &message, MSG_NOSIGNAL) == sizeof(text);
+	header->cmsg_type = type;
+	header->cmsg_len = CMSG_LEN(beside_size);
+	memcpy(CMSG_DATA(header), beside, beside_size);
+	return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)size;
+}
+
+static bool wire_send_credentials(int fd)
+{
+	struct ucred own = {.pid = getpid(), .uid = geteuid(), .gid = getegid()};
+
+	return wire_send_with(fd, WIRE_CREDENTIALS, sizeof(WIRE_CREDENTIALS), SCM_CREDENTIALS, &own,
+			      sizeof(own));
 }
 
 int wire_send_kind(int fd, int kind)
@@ -181,21 +189,7 @@ bool wire_send(int fd, const void *message, size_t size)
 
 bool wire_send_descriptor(int fd, const void *data, size_t size, int passed)
 {
-	struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
-	union wire_control control = {0};
-	struct msghdr message = {
-		.msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = CMSG_SPACE(sizeof(passed)),
-	};
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(passed));
-	memcpy(CMSG_DATA(header), &passed, sizeof(passed));
-	return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)size;
+	return wire_send_with(fd, data, size, SCM_RIGHTS, &passed, sizeof(passed));
 }
 
 ssize_t wire_receive(int fd, void *data, size_t size, int *ret_passed)
