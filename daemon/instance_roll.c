@@ -9,12 +9,6 @@
 #include "text.h"
 #include "util.h"
 
-static bool is_answered(const struct command_outcome *outcome)
-{
-	return outcome->result == COMMAND_DONE && WIFEXITED(outcome->status) &&
-	       WEXITSTATUS(outcome->status) == 0;
-}
-
 /* Calls handler for each line that is a pid. */
 static void each_pid(const char *text,
 		     void (*handler)(struct instance *instance, int32_t pid, int32_t server),
@@ -37,7 +31,7 @@ static void on_clients(const struct command_outcome *outcome, void *userdata)
 
 	if (!instance || instance->nameless || instance->no_status)
 		return;
-	if (is_answered(outcome))
+	if (control_is_done(outcome))
 		each_pid(outcome->output, instance_clients_add, instance, server->process.pid);
 	else
 		instance->unlisted = true;
@@ -63,7 +57,7 @@ static void on_servers(const struct command_outcome *outcome, void *userdata)
 {
 	struct instance *instance = userdata;
 
-	if (is_answered(outcome))
+	if (control_is_done(outcome))
 		each_pid(outcome->output, list_server, instance, 0);
 	else
 		instance->unlisted = true;

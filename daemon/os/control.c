@@ -115,8 +115,13 @@ void control_drop(struct control *control)
 	control->n = 0;
 }
 
-int control_is_answer(const struct command_outcome *outcome)
+bool control_is_done(const struct command_outcome *outcome)
 {
 	return outcome->result == COMMAND_DONE && WIFEXITED(outcome->status) &&
-	       WEXITSTATUS(outcome->status) == 0 && outcome->output_length > 0;
+	       WEXITSTATUS(outcome->status) == 0;
+}
+
+bool control_is_answer(const struct command_outcome *outcome)
+{
+	return control_is_done(outcome) && outcome->output_length > 0;
 }

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,5 +51,7 @@ void control_withdraw(struct control *control);
 /* Kills what runs and forgets what waits; no handler is called. */
 void control_drop(struct control *control);
 
+/* Was the command put and carried out? What it wrote may be nothing: an empty list is. */
+bool control_is_done(const struct command_outcome *outcome);
 /* Is this an answer? Only text with status 0 is: an empty one proves nothing. */
-int control_is_answer(const struct command_outcome *outcome);
+bool control_is_answer(const struct command_outcome *outcome);
